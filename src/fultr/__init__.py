@@ -1,0 +1,1 @@
+"""Federated unbiased learning to rank."""
