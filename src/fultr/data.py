@@ -156,7 +156,8 @@ class RankingData:
         """For each query: do its documents differ in grade? (Section 4, Dataset: the others are filtered out.)"""
         low: Int32s = np.minimum.reduceat(self.labels, self.offsets[:-1])
         high: Int32s = np.maximum.reduceat(self.labels, self.offsets[:-1])
-        return low != high
+        mixed: Bools = low != high
+        return mixed
 
     def filter(self, *, overwrite: bool = False) -> RankingData:
         """Drop the queries whose documents all have the same grade.
