@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from fultr.errors import FultrError
 from fultr.streams import Purpose, generator
-from fultr.threads import chunk_bounds, run_chunks
+from fultr.threads import run_ranges
 from fultr.types import Bools, Float32s, Int32s, Int64s
 
 MAX_GRADE = 30  # gains are 2**grade - 1
@@ -190,8 +190,7 @@ class RankingData:
         if overwrite:
             self._check_writable()
         features = self.features if overwrite else self.features.copy()
-        bounds = chunk_bounds(self.queries, 256)
-        run_chunks(lambda i: _normalise_queries(features, self.offsets, *bounds[i]), len(bounds), threads)
+        run_ranges(lambda a, b: _normalise_queries(features, self.offsets, a, b), self.queries, threads)
         return RankingData(features, self.labels, self.offsets, self.query_ids, self.feature_ids)
 
     def _check_writable(self) -> None:

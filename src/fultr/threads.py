@@ -81,3 +81,15 @@ def chunk_bounds(items: int, chunks: int) -> list[tuple[int, int]]:
     chunks = max(1, min(items, chunks))
     edges = [items * i // chunks for i in range(chunks + 1)]
     return list(pairwise(edges))
+
+
+def run_ranges(work: Callable[[int, int], object], items: int, threads: int | None = None) -> None:
+    """Call `work(begin, end)` on ranges that cover 0 to `items`; what it writes must not overlap between ranges.
+
+    >>> squares = [0] * 4
+    >>> run_ranges(lambda a, b: squares.__setitem__(slice(a, b), [i * i for i in range(a, b)]), 4, threads=2)
+    >>> squares
+    [0, 1, 4, 9]
+    """
+    bounds = chunk_bounds(items, 256)
+    run_chunks(lambda i: work(*bounds[i]), len(bounds), threads)
