@@ -131,25 +131,40 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Sentinels:
+    """What stands for "no value": `texts` [n, longest] padded with zero bytes, and those of them that are numbers."""
+
     texts: UInt8s
     values: Float64s
+    large: frozenset[bytes]  # numbers beyond float64, of which only the spelling is left to compare
 
     @classmethod
     def of(cls, given: str | Sequence[str] | None) -> _Sentinels:
         texts = [given] if isinstance(given, str) else list(given or ())
-        numbers = []
+        finite, large = [], set()
         for text in texts:
             if not text or "#" in text or text.split() != [text]:
                 raise FultrError(f"sentinel: expected a text without blanks or #, found {text!r}")
             try:
-                numbers.append(float(text))
+                if np.isfinite(float(text)):
+                    finite.append(float(text))
+                else:
+                    large.add(_plain_spelling(text.encode()))
             except ValueError:
                 continue  # a word such as NULL: matched as text only
         padded = np.array([text.encode() for text in texts], np.bytes_)
-        return cls(
-            padded.view(np.uint8).reshape(len(texts), padded.itemsize) if texts else np.empty((0, 0), np.uint8),
-            np.array([number for number in numbers if np.isfinite(number)], np.float64),
-        )
+        rows = padded.view(np.uint8).reshape(len(texts), -1) if texts else np.empty((0, 0), np.uint8)
+        return cls(rows, np.array(finite, np.float64), frozenset(large))
+
+    def number(self, text: bytes) -> float:
+        """The number that is written there, 0 if it is a sentinel."""
+        value = float(text)
+        if value in self.values or (np.isinf(value) and _plain_spelling(text) in self.large):
+            return 0.0
+        return value
+
+
+def _plain_spelling(number: bytes) -> bytes:
+    return number.lower().replace(b"+", b"")
 
 
 class LetorFile:
@@ -214,7 +229,7 @@ class LetorFile:
         ids = np.array(feature_ids, np.int64)
         features = np.zeros((self.documents, ids.size), np.float32)
         labels = np.empty(self.documents, np.int32)
-        self._fill(ids, features, labels, self._text.size + 1)
+        self._fill(ids, features, labels, self._text.size)
         self._raise_first()
         return RankingData(features, labels, self._offsets, self._query_ids, ids)
 
@@ -242,7 +257,8 @@ class LetorFile:
         self._offsets = np.concatenate(([0], np.cumsum(totals)))
 
     def _fill(self, ids: Int64s, features: Float32s, labels: Int32s, until: int) -> None:
-        """Parse all lines before the one that holds byte `until`, and note what is wrong with them."""
+        """Parse all lines up to the one that holds byte `until`, and note what is wrong with them."""
+        limit = self._map.find(b"\n", until) + 1 or self._text.size + 1
         known = self.feature_ids
         direct = np.full(DIRECT_IDS, -1, np.int32)
         direct[known[known < DIRECT_IDS]] = np.flatnonzero(known < DIRECT_IDS)
@@ -251,9 +267,7 @@ class LetorFile:
 
         def fill_piece(i: int) -> None:
             piece = self._pieces[i]
-            end = piece.end
-            if until < piece.base + end:
-                end = self._map.rfind(b"\n", 0, until) + 1 - piece.base
+            end = min(piece.end, limit - piece.base)
             if end <= piece.begin:
                 return
             code, at, unsure = fill(
@@ -272,12 +286,11 @@ class LetorFile:
                 labels,
             )
             for row, column, begin, stop in unsure.tolist():
-                value = float(piece.text[begin:stop].tobytes().partition(b":")[2])
-                if value in self._sentinels.values:
-                    value = 0.0
+                value = self._sentinels.number(piece.text[begin:stop].tobytes().partition(b":")[2])
                 if abs(value) >= _BEYOND_FLOAT32:
-                    self._finish(piece, BAD_FEATURE, begin)
-                elif column >= 0:
+                    code, at = BAD_FEATURE, begin
+                    break
+                if column >= 0:
                     features[row, column] = value
             self._finish(piece, code, at)
 

@@ -232,7 +232,7 @@ def fill(
 
     Returns:
         code, position: the first trouble, if any.
-        unsure: [n, 4], numbers that are left to the caller: row, column, begin, end.
+        unsure: [n, 4], numbers that are left to the caller: row, column, begin and end of feature:value.
     """
     unsure, unsure_count = np.empty((16, 4), np.int64), 0
     seen = np.full(ids.size, -1, np.int64)
@@ -268,11 +268,11 @@ def fill(
                 seen[index] = row
                 state, stop, value = _number(text, colon + 1)
                 rounded = np.float32(value)
-                if state == _SURE and np.isinf(rounded):
-                    state = _BAD
                 for k in range(sentinel_values.size):
                     if state == _SURE and abs(value - sentinel_values[k]) <= _NEAR * abs(value):
                         state = _UNSURE
+                if state == _SURE and np.isinf(rounded):
+                    state = _UNSURE
                 if state != _SURE:
                     while not _ends_token(text[stop]):
                         stop += 1
