@@ -7,6 +7,7 @@ within the array they are given and need a few rows beyond it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -196,6 +197,14 @@ class RankingData:
     def _check_writable(self) -> None:
         if not self.features.flags.writeable:
             raise ValueError("overwrite=True: these features are read-only (mapped from the cache)")
+
+    def fingerprint(self) -> str:
+        """A short text that tells this data from other data: all grades and ids, and 1,000 rows of features."""
+        digest = hashlib.sha256()
+        rows = np.linspace(0, self.documents - 1, min(self.documents, 1000)).astype(np.int64)
+        for array in (self.labels, self.offsets, self.query_ids, self.feature_ids, self.features[rows]):
+            digest.update(array.tobytes())
+        return digest.hexdigest()[:16]
 
     def describe(self) -> Description:
         """Counts that tell one data set from another."""

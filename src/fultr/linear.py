@@ -18,6 +18,22 @@ FAST = {"reassoc", "contract", "nsz"}
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
+def dot(x: Float32s, y: Float32s) -> np.float32:
+    """The product of two vectors."""
+    total = np.float32(0)
+    for f in range(x.size):
+        total += x[f] * y[f]
+    return total
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def add_scaled(y: Float32s, scale: np.float32, x: Float32s) -> None:
+    """Add `scale` times x to y, in place."""
+    for f in range(x.size):
+        y[f] += scale * x[f]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _score_tile(
     x0: Float32s, x1: Float32s, x2: Float32s, x3: Float32s, v: Float32s, w: Float32s
 ) -> tuple[np.float32, ...]:

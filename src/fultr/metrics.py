@@ -23,7 +23,7 @@ from fultr.threads import run_ranges
 from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt64s
 
 _TIES = int(Purpose.TIES)
-_GAINS = 2.0 ** np.arange(MAX_GRADE + 1) - 1
+GAINS: Float64s = np.exp2(np.arange(MAX_GRADE + 1.0)) - 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ def _query_keys(query_id: int, keys: UInt64s) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _ideal_dcg(labels: Int32s, k: int, gains: Float64s, discounts: Float64s) -> float:
+def ideal_dcg(labels: Int32s, k: int, gains: Float64s, discounts: Float64s) -> float:
+    """DCG@k of the best ranking of documents with these grades."""
     counts = np.zeros(gains.size, np.int64)
     for label in labels:
         counts[label] += 1
@@ -121,7 +122,7 @@ def _ndcg_query(
 ) -> None:
     """NDCG of one query under each column of `scores` -> `out`; NaN if no document has a gain."""
     k = min(discounts.size, labels.size)
-    ideal = _ideal_dcg(labels, k, gains, discounts)
+    ideal = ideal_dcg(labels, k, gains, discounts)
     if ideal == 0:
         out[:] = np.nan
         return
@@ -178,10 +179,12 @@ def _ndcg_rankers(
         _ndcg_query(scores[: last - first], labels[first:last], query_ids[q], gains, discounts, out[q])
 
 
-def _discounts(k: int) -> Float64s:
+def rank_discounts(k: int) -> Float64s:
+    """1 / log2(rank + 1) of ranks 1 to k."""
     if k < 1:
         raise FultrError(f"k: expected a whole number from 1, found {k}")
-    return np.asarray(1 / np.log2(np.arange(2, k + 2)))
+    discounts: Float64s = 1 / np.log2(np.arange(2.0, k + 2))
+    return discounts
 
 
 def ndcg(scores: Float32s, data: RankingData, *, k: int = 5, threads: int | None = None) -> Float64s:
@@ -193,10 +196,10 @@ def ndcg(scores: Float32s, data: RankingData, *, k: int = 5, threads: int | None
     """
     table = np.ascontiguousarray(scores.reshape(data.documents, -1), np.float32)
     out = np.empty((data.queries, table.shape[1]))
-    discounts = _discounts(k)
+    discounts = rank_discounts(k)
 
     def work(begin: int, end: int) -> None:
-        _ndcg_scores(table, data.labels, data.offsets, data.query_ids, _GAINS, discounts, begin, end, out)
+        _ndcg_scores(table, data.labels, data.offsets, data.query_ids, GAINS, discounts, begin, end, out)
 
     run_ranges(work, data.queries, threads)
     return out.reshape(data.queries, *scores.shape[1:])
@@ -208,11 +211,11 @@ def ndcg_of_rankers(weights: Float32s, data: RankingData, *, k: int = 5, threads
     Needs 8 bytes a query and ranker. A ranker's values do not depend on the other rankers or the number of threads.
     """
     out = np.empty((data.queries, weights.shape[0]))
-    discounts = _discounts(k)
+    discounts = rank_discounts(k)
 
     def work(begin: int, end: int) -> None:
         _ndcg_rankers(
-            data.features, weights, data.labels, data.offsets, data.query_ids, _GAINS, discounts, begin, end, out
+            data.features, weights, data.labels, data.offsets, data.query_ids, GAINS, discounts, begin, end, out
         )
 
     run_ranges(work, data.queries, threads)
@@ -254,7 +257,7 @@ def relevant_ranks(
     """
     lowest = default_relevant_grade(data) if relevant_grade is None else relevant_grade
     out = np.empty(data.documents, np.int64)
-    values = np.float32(scores)
+    values = np.ascontiguousarray(scores, np.float32)
 
     def work(begin: int, end: int) -> None:
         _relevant_ranks(values, data.labels, data.offsets, data.query_ids, lowest, begin, end, out)

@@ -40,6 +40,7 @@ class Purpose(IntEnum):
     POPULATION = 12
     INITIAL_WEIGHTS = 13
     LAMBDA_BATCHES = 14
+    RANDOM_RANKING = 15
 
 
 @njit(cache=True)

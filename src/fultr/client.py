@@ -1,0 +1,284 @@
+"""One device: SGD on the propensity-weighted pairwise loss of its own click log (Algorithm 1, lines 5 to 9).
+
+For each clicked document d, in the order of the log,
+
+    w <- w - eta_l / p * grad of h_{q,d}(w)
+
+with h as in Eq. 4 of the paper: the sum over d' in D_q of max(0, 1 - (f_w(q, d) - f_w(q, d'))). The update is w minus
+the weights that the round began with.
+
+What the paper leaves open, and how it is read here: Algorithm 1's loop shows neither the click indicator nor
+1 / |Q_u|, so a step is made for each click and not divided by the number of queries; and h counts d' = d, which adds
+1 to h and nothing to its gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numba import njit
+
+from fultr.checks import check_choice, check_number
+from fultr.clicks import ClickLog
+from fultr.linear import FAST, add_scaled, dot
+from fultr.policy import Display
+from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
+
+LOSSES = ("hinge", "logistic")
+METRICS = ("rank", "dcg")
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains.
+
+    Attributes:
+        learning_rate: eta_l.
+        loss: what bounds "d' ranks above d": "hinge", max(0, 1 - x), or "logistic", log2(1 + exp(-x)), x being the
+            score of d minus the score of d'. Both are 1 at x = 0 and at least 1 below.
+        metric: the additive metric g of Eq. 2 that is optimised: "rank", g(r) = r (the paper's), or "dcg",
+            g(r) = -1 / log2(1 + r). As 1 + h bounds the rank of d, g(1 + h) bounds g(rank) for both, and a
+            step's gradient is g'(1 + h) times the gradient of h.
+        clip: weights 1 / p above this count as this; None: no clipping, which keeps the estimate unbiased.
+        epochs: passes over the log.
+    """
+
+    learning_rate: float = 0.01
+    loss: Literal["hinge", "logistic"] = "hinge"
+    metric: Literal["rank", "dcg"] = "rank"
+    clip: float | None = None
+    epochs: int = 1
+
+    def __post_init__(self) -> None:
+        check_number("learning_rate", self.learning_rate, above=0)
+        check_choice("loss", self.loss, LOSSES)
+        check_choice("metric", self.metric, METRICS)
+        if self.clip is not None:
+            check_number("clip", self.clip, above=0)
+        check_number("epochs", self.epochs, least=1, whole=True)
+
+
+@njit(nogil=True, cache=True)
+def _metric_slope(metric: int, h: float) -> float:
+    """g'(1 + h): 1 for the rank; for g(r) = -1 / log2(1 + r), ln 2 / ((2 + h) ln(2 + h)^2)."""
+    if metric == 0:
+        return 1.0
+    return np.log(2.0) / ((2 + h) * np.log(2 + h) ** 2)
+
+
+@njit(nogil=True, cache=True)
+def _loss_and_pulls(scores: Float32s, clicked: int, loss: int, pulls: Float32s) -> float:
+    """Return h of the clicked document; write minus its derivative by each document's score to `pulls`."""
+    h = 1.0
+    total = 0.0
+    for d in range(scores.size):
+        if d != clicked:
+            margin = np.float64(scores[clicked]) - np.float64(scores[d])
+            if loss == 0:
+                pull = 1.0 if margin < 1 else 0.0
+                h += max(0.0, 1 - margin)
+            else:
+                pull = 1 / ((1 + np.exp(margin)) * np.log(2.0))
+                h += (max(0.0, -margin) + np.log1p(np.exp(-abs(margin)))) / np.log(2.0)
+            pulls[d] = -pull
+            total += pull
+    pulls[clicked] = total
+    return h
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _change_and_score(
+    weights: Float32s,
+    c0: np.float32,
+    c1: np.float32,
+    c2: np.float32,
+    c3: np.float32,
+    c4: np.float32,
+    y0: Float32s,
+    y1: Float32s,
+    y2: Float32s,
+    y3: Float32s,
+    y4: Float32s,
+    x0: Float32s,
+    x1: Float32s,
+    x2: Float32s,
+    x3: Float32s,
+    x4: Float32s,
+) -> Any:
+    """Add c_i y_i to the weights and return their products with the x_i, in one pass over the weights."""
+    s0 = s1 = s2 = s3 = s4 = np.float32(0)
+    for f in range(weights.size):
+        w = weights[f] + (c0 * y0[f] + c1 * y1[f] + c2 * y2[f] + c3 * y3[f] + c4 * y4[f])
+        weights[f] = w
+        s0 += x0[f] * w
+        s1 += x1[f] * w
+        s2 += x2[f] * w
+        s3 += x3[f] * w
+        s4 += x4[f] * w
+    return s0, s1, s2, s3, s4
+
+
+@njit(nogil=True, cache=True)
+def _change_then_score(
+    features: Float32s,
+    weights: Float32s,
+    changed: int,
+    changed_end: int,
+    changes: Float32s,
+    scored: int,
+    scored_end: int,
+    scores: Float32s,
+) -> None:
+    """Add rows `changed` to `changed_end`, times `changes`, to the weights; then score rows `scored` to `scored_end`.
+
+    The first five rows of either go through one pass over the weights; where there are fewer, the last one is
+    repeated (with change 0).
+    """
+    for row in range(changed + 5, changed_end):
+        add_scaled(weights, changes[row - changed], features[row])
+    n, last = changed_end - changed, changed_end - 1
+    zero = np.float32(0)
+    end = scored_end - 1
+    s0, s1, s2, s3, s4 = _change_and_score(
+        weights,
+        changes[0],
+        changes[1] if n > 1 else zero,
+        changes[2] if n > 2 else zero,
+        changes[3] if n > 3 else zero,
+        changes[4] if n > 4 else zero,
+        features[changed],
+        features[min(changed + 1, last)],
+        features[min(changed + 2, last)],
+        features[min(changed + 3, last)],
+        features[min(changed + 4, last)],
+        features[scored],
+        features[min(scored + 1, end)],
+        features[min(scored + 2, end)],
+        features[min(scored + 3, end)],
+        features[min(scored + 4, end)],
+    )
+    scores[0], scores[1], scores[2], scores[3], scores[4] = s0, s1, s2, s3, s4
+    for row in range(scored + 5, scored_end):
+        scores[row - scored] = dot(features[row], weights)
+
+
+@njit(nogil=True, cache=True)
+def _train_client(
+    features: Float32s,
+    row_offsets: Int64s,
+    shown: Int64s,
+    queries: Int32s,
+    clicks: UInt8s,
+    propensities: Float64s,
+    learning_rate: float,
+    loss: int,
+    metric: int,
+    clip: float,
+    epochs: int,
+    weights: Float32s,
+    scores: Float32s,
+    changes: Float32s,
+) -> None:
+    """Algorithm 1, lines 5 to 8, for one client's log; changes `weights`.
+
+    The change that a click makes is applied in the pass over the weights that scores the next click's documents.
+    """
+    changed, changed_end = 0, 1
+    changes[0] = 0
+    for _ in range(epochs):
+        for i in range(queries.size):
+            q = queries[i]
+            first, end = row_offsets[q], row_offsets[q + 1]
+            for rank in range(clicks.shape[1]):
+                if clicks[i, rank]:
+                    _change_then_score(features, weights, changed, changed_end, changes, first, end, scores)
+                    h = _loss_and_pulls(scores[: end - first], shown[q, rank] - first, loss, changes)
+                    step = learning_rate * min(1 / propensities[rank], clip) * _metric_slope(metric, h)
+                    for d in range(end - first):
+                        changes[d] *= np.float32(step)
+                    changed, changed_end = first, end
+    for row in range(changed, changed_end):
+        add_scaled(weights, changes[row - changed], features[row])
+
+
+@njit(nogil=True, cache=True)
+def _train_clients(
+    features: Float32s,
+    row_offsets: Int64s,
+    shown: Int64s,
+    longest: int,
+    queries: Int32s,
+    clicks: UInt8s,
+    log_offsets: Int64s,
+    propensities: Float64s,
+    weights: Float32s,
+    learning_rate: float,
+    loss: int,
+    metric: int,
+    clip: float,
+    epochs: int,
+    total: Float64s,
+) -> None:
+    local = np.zeros(features.shape[1], np.float32)  # rows may be padded with zeros
+    scores = np.empty(max(longest, 5), np.float32)
+    changes = np.empty(max(longest, 5), np.float32)
+    for u in range(log_offsets.size - 1):
+        begin, end = log_offsets[u], log_offsets[u + 1]
+        local[: weights.size] = weights
+        _train_client(
+            features,
+            row_offsets,
+            shown,
+            queries[begin:end],
+            clicks[begin:end],
+            propensities[u],
+            learning_rate,
+            loss,
+            metric,
+            clip,
+            epochs,
+            local,
+            scores,
+            changes,
+        )
+        for f in range(weights.size):
+            total[f] += local[f] - weights[f]
+
+
+def add_updates(
+    log: ClickLog,
+    display: Display,
+    propensities: Float64s,
+    weights: Float32s,
+    training: LocalTraining,
+    total: Float64s,
+) -> None:
+    """Train each client of `log` from the same `weights`; add their updates, in order, to `total`.
+
+    Args:
+        log: the clients' impressions.
+        display: what the queries displayed.
+        propensities: [clients, K], what a click at each rank is divided by.
+        weights: w_t, float32 [features].
+        training: how a client trains.
+        total: float64 [features], added to.
+    """
+    _train_clients(
+        display.features,
+        display.offsets,
+        display.shown,
+        display.longest,
+        log.queries,
+        log.clicks,
+        log.offsets,
+        propensities,
+        weights,
+        training.learning_rate,
+        LOSSES.index(training.loss),
+        METRICS.index(training.metric),
+        np.inf if training.clip is None else training.clip,
+        training.epochs,
+        total,
+    )

@@ -1,0 +1,137 @@
+"""Who takes part: fresh users every round, as in the paper, or a finite population of different users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from scipy.cluster.vq import kmeans2
+
+from fultr.checks import check_choice, check_number
+from fultr.clicks import NO_POOLS, ClickModel, bias_severities
+from fultr.data import RankingData
+from fultr.streams import Purpose, generator, uniforms
+from fultr.types import Float32s, Float64s, Int32s, Int64s
+
+
+class Cohorts(Protocol):
+    """What the round loop asks of a population."""
+
+    pools: Int32s
+    """[users, pool] the queries that each user may draw from; empty: all queries."""
+
+    expected: float
+    """How many clients a cohort has on average."""
+
+    def cohort(self, round_: int) -> Int64s:
+        """The clients of a round, by number, ascending."""
+
+    def severities(self, round_: int, clients: Int64s) -> Float64s:
+        """gamma_u of the given clients of a round."""
+
+
+@dataclass(frozen=True)
+class FreshUsers:
+    """Every round has new users, whose queries come from the whole training set (the paper's setting)."""
+
+
+@dataclass(frozen=True)
+class FiniteUsers:
+    """A fixed population from which each round samples a cohort.
+
+    Each user keeps one bias severity and one pool of queries. Queries are clustered by the mean of their documents'
+    features (k-means); a user's shares of the clusters are drawn from a Dirichlet distribution whose parameters add up
+    to `concentration` times the number of clusters, in proportion to the clusters' sizes. A small concentration gives
+    users who care for one or two clusters each, a large one gives users who are all alike.
+
+    Attributes:
+        users: how many there are.
+        pool: queries in each user's pool, drawn with replacement.
+        clusters: clusters of the query space.
+        concentration: see above.
+        sampling: a cohort has exactly `clients` users, drawn "uniform"ly without replacement; or each user takes part
+            independently of the others with probability `clients / users` ("poisson"), and the average update
+            is the sum over `clients`, the expected size.
+    """
+
+    users: int = 10_000
+    pool: int = 50
+    clusters: int = 20
+    concentration: float = 0.1
+    sampling: Literal["uniform", "poisson"] = "uniform"
+
+    def __post_init__(self) -> None:
+        for name in ("users", "pool", "clusters"):
+            check_number(name, getattr(self, name), least=1, whole=True)
+        check_number("concentration", self.concentration, above=0)
+        check_choice("sampling", self.sampling, ("uniform", "poisson"))
+
+
+class _Fresh:
+    def __init__(self, model: ClickModel, clients: int, seed: int) -> None:
+        self.pools = NO_POOLS
+        self.expected = float(clients)
+        self._model, self._clients, self._seed = model, np.arange(clients), seed
+
+    def cohort(self, round_: int) -> Int64s:
+        return self._clients
+
+    def severities(self, round_: int, clients: Int64s) -> Float64s:
+        return bias_severities(self._model, uniforms(self._seed, int(Purpose.BIAS_SEVERITY), round_, clients))
+
+
+class _Finite:
+    def __init__(self, users: FiniteUsers, train: RankingData, model: ClickModel, clients: int, seed: int) -> None:
+        self.expected = float(clients)
+        self._users, self._clients, self._seed = users, clients, seed
+        everyone = np.arange(users.users)
+        self._severities = bias_severities(model, uniforms(seed, int(Purpose.BIAS_SEVERITY), 0, everyone))
+        self.pools = _draw_pools(users, query_clusters(train, users.clusters, seed), seed)
+
+    def cohort(self, round_: int) -> Int64s:
+        random = generator(self._seed, Purpose.COHORT, round_)
+        if self._users.sampling == "poisson":
+            return np.flatnonzero(random.random(self._users.users) < self._clients / self._users.users)
+        return np.sort(random.choice(self._users.users, self._clients, replace=False, shuffle=False))
+
+    def severities(self, round_: int, clients: Int64s) -> Float64s:
+        return self._severities[clients]
+
+
+def cohorts(
+    population: FreshUsers | FiniteUsers, train: RankingData, model: ClickModel, clients: int, seed: int
+) -> Cohorts:
+    """The cohorts of a run with the given number of clients a round."""
+    if isinstance(population, FreshUsers):
+        return _Fresh(model, clients, seed)
+    check_number("clients", clients, most=population.users)
+    return _Finite(population, train, model, clients, seed)
+
+
+def query_clusters(train: RankingData, clusters: int, seed: int) -> Int64s:
+    """The cluster of each query: k-means on the mean of its documents' features."""
+    sums: Float32s = np.add.reduceat(train.features, train.offsets[:-1], axis=0)
+    means: Float64s = sums / np.diff(train.offsets)[:, np.newaxis]
+    clusters = min(clusters, train.queries)
+    random = generator(seed, Purpose.POPULATION)
+    first = means[random.choice(train.queries, clusters, replace=False)]
+    _, assigned = kmeans2(means, first, iter=20, minit="matrix")
+    return assigned.astype(np.int64)
+
+
+def _draw_pools(users: FiniteUsers, cluster_of: Int64s, seed: int) -> Int32s:
+    """[users, pool] query indices: clusters by each user's own shares, queries uniformly within a cluster."""
+    random = generator(seed, Purpose.POPULATION, 1)
+    names, sizes = np.unique(cluster_of, return_counts=True)
+    by_cluster = np.argsort(cluster_of, kind="stable")
+    starts = np.r_[0, np.cumsum(sizes)[:-1]]
+    pools = np.empty((users.users, users.pool), np.int32)
+    alphas = users.concentration * names.size * sizes / sizes.sum()
+    for user in range(users.users):
+        # Gammas with tiny shapes may all underflow to 0; then the user has a single cluster.
+        gammas = random.standard_gamma(alphas)
+        shares = gammas / gammas.sum() if gammas.sum() > 0 else np.eye(names.size)[random.integers(names.size)]
+        drawn = random.choice(names.size, users.pool, p=shares)
+        pools[user] = by_cluster[starts[drawn] + (random.random(users.pool) * sizes[drawn]).astype(np.int64)]
+    return pools

@@ -1,0 +1,96 @@
+"""A trained ranker: scores, rankings, and a file that holds it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fultr.data import RankingData
+from fultr.errors import FultrError
+from fultr.files import written_whole
+from fultr.linear import score
+from fultr.metrics import ranking
+from fultr.types import Float32s, Int64s
+
+_FORMAT = "fultr ranker 1"
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRanker:
+    """f_w(q, d) = w . x (Section 4, Baselines).
+
+    Attributes:
+        weights: float32 [features].
+        feature_ids: int64 [features]: the ids that the features have in a LETOR file.
+        normalised: was it trained on features scaled to [0, 1] within each query?
+        training: how it was trained, for people to read.
+
+    >>> ranker = LinearRanker(np.float32([1, 0]), np.array([1, 2]))
+    >>> data = RankingData.from_arrays([[0.1, 5.0], [0.7, 1.0]], labels=[0, 1], query_ids=[1, 1])
+    >>> ranker.rank(data).tolist()
+    [1, 0]
+    """
+
+    weights: Float32s
+    feature_ids: Int64s
+    normalised: bool = True
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.weights.dtype != np.float32 or self.weights.shape != self.feature_ids.shape:
+            raise ValueError("weights: expected float32, one a feature id")
+
+    def __repr__(self) -> str:
+        return f"LinearRanker({self.weights.size} features)"
+
+    def score(self, data: RankingData) -> Float32s:
+        """The score of each document; higher is better."""
+        if not np.array_equal(data.feature_ids, self.feature_ids):
+            raise FultrError(
+                f"the ranker was trained on {self.feature_ids.size} features and the data has {data.width}, or their "
+                "ids differ: read the data with feature_ids=ranker.feature_ids"
+            )
+        return score(data.features, self.weights[np.newaxis])[:, 0]
+
+    def rank(self, data: RankingData) -> Int64s:
+        """Rows of `data`, query by query, best document first; equal scores in a fixed random order."""
+        return ranking(self.score(data), data)
+
+    def save(self, path: str | Path) -> None:
+        """Write the ranker to a JSON file; reading it back gives the same weights to the last bit."""
+        if not np.isfinite(self.weights).all():
+            raise FultrError("the ranker's weights are not finite: training diverged; lower the learning rates")
+        content = {
+            "format": _FORMAT,
+            "normalised": self.normalised,
+            "feature_ids": self.feature_ids.tolist(),
+            "weights": [float(str(w)) for w in self.weights],  # the shortest digits that give back the float32
+            "training": self.training,
+        }
+        with written_whole(Path(path)) as temporary:
+            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> LinearRanker:
+        """Read a ranker that `save` wrote."""
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise FultrError(f"{path}: expected a ranker saved by fultr, found no JSON: {error}") from None
+        if not isinstance(content, dict) or content.get("format") != _FORMAT:
+            raise FultrError(f"{path}: expected a ranker saved by fultr, with format {_FORMAT!r}")
+        try:
+            weights = np.array(content["weights"], np.float32)
+            feature_ids = np.array(content["feature_ids"], np.int64)
+            ranker = cls(weights, feature_ids, bool(content["normalised"]), dict(content["training"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise FultrError(f"{path}: damaged ranker file: {error}") from None
+        if not np.isfinite(weights).all():
+            raise FultrError(f"{path}: damaged ranker file: a weight is not finite")
+        return ranker
