@@ -13,12 +13,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -63,7 +65,8 @@ def clear_cache() -> int:
     freed = 0
     for entry in folder.glob("*-*/") if folder else ():
         if (entry / _MANIFEST).exists() or entry.name.startswith(_UNFINISHED):
-            freed += sum(file.stat().st_size for file in entry.iterdir())
+            with suppress(OSError):
+                freed += sum(file.stat().st_size for file in entry.iterdir())
             shutil.rmtree(entry, ignore_errors=True)
     return freed
 
@@ -179,14 +182,12 @@ def _move(unfinished: Path, entry: Path) -> None:
 
 def _remove_left_overs(folder: Path) -> None:
     """Remove what processes that were killed while writing have left behind."""
+    mine = re.compile(rf"{_UNFINISHED}-{re.escape(socket.gethostname())}-(\d+)-.*")
     for left in folder.glob(f"{_UNFINISHED}-*/"):
-        host, pid = left.name.removeprefix(_UNFINISHED + "-").removesuffix("-damaged").rsplit("-", 2)[:2]
-        try:
-            dead = host == socket.gethostname() and not _alive(int(pid))
-            if dead or time.time() - left.stat().st_mtime > _STALE_SECONDS:
+        process = mine.fullmatch(left.name)
+        with suppress(OSError):
+            if (process and not _alive(int(process[1]))) or time.time() - left.stat().st_mtime > _STALE_SECONDS:
                 shutil.rmtree(left, ignore_errors=True)
-        except (OSError, ValueError):
-            continue
 
 
 def _alive(pid: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _SHARES = (0.6, 0.2, 0.2)
 _YAHOO_NAMES = ("set1.train.txt", "set1.valid.txt", "set1.test.txt")
 _PLAIN_NAMES = (("train.txt", "vali.txt", "test.txt"), ("train.txt", "valid.txt", "test.txt"))
 
-Sentinel = str | Sequence[str] | Literal["auto"] | None
+Sentinel = str | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def find_layout(source: str | os.PathLike[str], *, fold: int = 1) -> Layout:
         if files := _find(path / "sample", names):
             return Layout("istella", files)
         if files := _find(path, names):
-            istella = "istella" in str(path.resolve()).lower() or _last_feature(files[0]) == b"220"
+            istella = "istella" in name.lower() or name == "sample" or _last_feature(files[0]) == b"220"
             number = re.fullmatch(r"Fold([1-5])", name)
             return Layout("istella" if istella else name, files, int(number[1]) if number else None)
     raise FultrError(
@@ -304,18 +304,12 @@ class Inspection:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, as values that JSON can carry."""
+        averages = ("documents_per_query", "kept_documents_per_query")
         return {
             "source": self.source,
-            "files": [
-                asdict(counts)
-                | {
-                    "documents_per_query": counts.documents_per_query,
-                    "kept_documents_per_query": counts.kept_documents_per_query,
-                }
-                for counts in self.counts
-            ],
+            "files": [asdict(row) | {name: getattr(row, name) for name in averages} for row in self.counts],
             "compared_with": self.compared_with,
-            "comparisons": [asdict(comparison) | {"agrees": comparison.agrees} for comparison in self.comparisons],
+            "comparisons": [asdict(row) | {"agrees": row.agrees} for row in self.comparisons],
             "verdict": self.verdict(),
         }
 
