@@ -69,11 +69,11 @@ def _metric_slope(metric: int, h: float) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _loss_and_pulls(scores: Float32s, clicked: int, loss: int, pulls: Float32s) -> float:
+def _loss_and_pulls(scores: Float32s, documents: int, clicked: int, loss: int, pulls: Float32s) -> float:
     """Return h of the clicked document; write minus its derivative by each document's score to `pulls`."""
     h = 1.0
     total = 0.0
-    for d in range(scores.size):
+    for d in range(documents):
         if d != clicked:
             margin = np.float64(scores[clicked]) - np.float64(scores[d])
             if loss == 0:
@@ -89,39 +89,46 @@ def _loss_and_pulls(scores: Float32s, clicked: int, loss: int, pulls: Float32s) 
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _change_and_score(
+def _change_and_score_five(
+    features: Float32s,
     weights: Float32s,
     c0: np.float32,
     c1: np.float32,
     c2: np.float32,
     c3: np.float32,
     c4: np.float32,
-    y0: Float32s,
-    y1: Float32s,
-    y2: Float32s,
-    y3: Float32s,
-    y4: Float32s,
-    x0: Float32s,
-    x1: Float32s,
-    x2: Float32s,
-    x3: Float32s,
-    x4: Float32s,
+    y0: int,
+    y1: int,
+    y2: int,
+    y3: int,
+    y4: int,
+    x0: int,
+    x1: int,
+    x2: int,
+    x3: int,
+    x4: int,
 ) -> Any:
-    """Add c_i y_i to the weights and return their products with the x_i, in one pass over the weights."""
+    """Add rows y, times c, to the weights and return their products with rows x, in one pass over the weights."""
     s0 = s1 = s2 = s3 = s4 = np.float32(0)
     for f in range(weights.size):
-        w = weights[f] + (c0 * y0[f] + c1 * y1[f] + c2 * y2[f] + c3 * y3[f] + c4 * y4[f])
+        w = weights[f] + (
+            c0 * features[y0, f]
+            + c1 * features[y1, f]
+            + c2 * features[y2, f]
+            + c3 * features[y3, f]
+            + c4 * features[y4, f]
+        )
         weights[f] = w
-        s0 += x0[f] * w
-        s1 += x1[f] * w
-        s2 += x2[f] * w
-        s3 += x3[f] * w
-        s4 += x4[f] * w
+        s0 += features[x0, f] * w
+        s1 += features[x1, f] * w
+        s2 += features[x2, f] * w
+        s3 += features[x3, f] * w
+        s4 += features[x4, f] * w
     return s0, s1, s2, s3, s4
 
 
 @njit(nogil=True, cache=True)
-def _change_then_score(
+def _change_and_score(
     features: Float32s,
     weights: Float32s,
     changed: int,
@@ -133,33 +140,33 @@ def _change_then_score(
 ) -> None:
     """Add rows `changed` to `changed_end`, times `changes`, to the weights; then score rows `scored` to `scored_end`.
 
-    The first five rows of either go through one pass over the weights; where there are fewer, the last one is
-    repeated (with change 0).
+    The first five rows of either go through one pass over the weights; where there are fewer, the last row is
+    repeated, with change 0.
     """
     for row in range(changed + 5, changed_end):
         add_scaled(weights, changes[row - changed], features[row])
     n, last = changed_end - changed, changed_end - 1
-    zero = np.float32(0)
     end = scored_end - 1
-    s0, s1, s2, s3, s4 = _change_and_score(
+    zero = np.float32(0)
+    scores[0], scores[1], scores[2], scores[3], scores[4] = _change_and_score_five(
+        features,
         weights,
         changes[0],
         changes[1] if n > 1 else zero,
         changes[2] if n > 2 else zero,
         changes[3] if n > 3 else zero,
         changes[4] if n > 4 else zero,
-        features[changed],
-        features[min(changed + 1, last)],
-        features[min(changed + 2, last)],
-        features[min(changed + 3, last)],
-        features[min(changed + 4, last)],
-        features[scored],
-        features[min(scored + 1, end)],
-        features[min(scored + 2, end)],
-        features[min(scored + 3, end)],
-        features[min(scored + 4, end)],
+        changed,
+        min(changed + 1, last),
+        min(changed + 2, last),
+        min(changed + 3, last),
+        min(changed + 4, last),
+        scored,
+        min(scored + 1, end),
+        min(scored + 2, end),
+        min(scored + 3, end),
+        min(scored + 4, end),
     )
-    scores[0], scores[1], scores[2], scores[3], scores[4] = s0, s1, s2, s3, s4
     for row in range(scored + 5, scored_end):
         scores[row - scored] = dot(features[row], weights)
 
@@ -193,8 +200,8 @@ def _train_client(
             first, end = row_offsets[q], row_offsets[q + 1]
             for rank in range(clicks.shape[1]):
                 if clicks[i, rank]:
-                    _change_then_score(features, weights, changed, changed_end, changes, first, end, scores)
-                    h = _loss_and_pulls(scores[: end - first], shown[q, rank] - first, loss, changes)
+                    _change_and_score(features, weights, changed, changed_end, changes, first, end, scores)
+                    h = _loss_and_pulls(scores, end - first, shown[q, rank] - first, loss, changes)
                     step = learning_rate * min(1 / propensities[rank], clip) * _metric_slope(metric, h)
                     for d in range(end - first):
                         changes[d] *= np.float32(step)
@@ -220,7 +227,8 @@ def _train_clients(
     clip: float,
     epochs: int,
     total: Float64s,
-) -> None:
+) -> int:
+    repliers = 0
     local = np.zeros(features.shape[1], np.float32)  # rows may be padded with zeros
     scores = np.empty(max(longest, 5), np.float32)
     changes = np.empty(max(longest, 5), np.float32)
@@ -245,6 +253,9 @@ def _train_clients(
         )
         for f in range(weights.size):
             total[f] += local[f] - weights[f]
+        if clicks[begin:end].any():
+            repliers += 1
+    return repliers
 
 
 def add_updates(
@@ -254,7 +265,7 @@ def add_updates(
     weights: Float32s,
     training: LocalTraining,
     total: Float64s,
-) -> None:
+) -> int:
     """Train each client of `log` from the same `weights`; add their updates, in order, to `total`.
 
     Args:
@@ -264,8 +275,11 @@ def add_updates(
         weights: w_t, float32 [features].
         training: how a client trains.
         total: float64 [features], added to.
+
+    Returns:
+        How many clients had a click.
     """
-    _train_clients(
+    return _train_clients(
         display.features,
         display.offsets,
         display.shown,

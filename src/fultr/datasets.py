@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from pathlib import Path
 
 from fultr.cache import cached
 from fultr.data import Splits
@@ -46,7 +47,7 @@ def load(
     """
     name = os.fspath(source)
     if name not in SETTINGS:
-        if name.startswith("synthetic") and not os.path.exists(name):
+        if name.startswith("synthetic") and not Path(name).exists():
             raise FultrError(f"no data set is called {name!r}; there are {', '.join(SETTINGS)}")
         return load_path(
             source,

@@ -265,8 +265,9 @@ def _sum_of_updates(federation: _Federation, t: int, weights: Float32s, cohort: 
                 pools=federation.users.pools,
             )
             divisors = propensities(federation.algorithm.propensity, examined)
-            add_updates(log, federation.display, divisors, weights, federation.algorithm.training, sums[i])
-            repliers[i] += int(np.count_nonzero(log.clicks_by_client()))
+            repliers[i] += add_updates(
+                log, federation.display, divisors, weights, federation.algorithm.training, sums[i]
+            )
 
     run_chunks(work, len(bounds), federation.threads)
     return sums.sum(axis=0), sum(repliers)

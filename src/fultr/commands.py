@@ -1,0 +1,273 @@
+"""What the commands do, once their options are read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fultr.clicks import ClickModel, Sessions
+from fultr.client import LocalTraining
+from fultr.console import print_json, print_table, progress_bar, say
+from fultr.data import RankingData
+from fultr.datasets import load
+from fultr.errors import FultrError
+from fultr.experiments import Comparison, compare, work_units
+from fultr.files import make_folder, written_whole
+from fultr.findings import sentences, table
+from fultr.layouts import inspect
+from fultr.letor import read_letor
+from fultr.letor_files import map_text
+from fultr.letor_write import write_letor
+from fultr.metrics import average_relevant_position, default_relevant_grade, mrr, ndcg, precision, summarise
+from fultr.population import FiniteUsers, FreshUsers
+from fultr.propensity import Propensity
+from fultr.rankers import LinearRanker
+from fultr.report import versions, write_report
+from fultr.server import ServerOptimiser
+from fultr.simulation import FedIPS, Simulation, simulate
+from fultr.synthetic import generate
+
+
+def run_comparison(
+    data: str, options: dict[str, Any], *, out: Path, overwrite: bool, threads: int | None, as_json: bool
+) -> None:
+    """`fultr run`."""
+    settings = Comparison(**options)
+    if not overwrite:
+        _refuse_other_results(out / "results.json", {"data": Path(data).name, "settings": asdict(settings)})
+    begun = time.monotonic()
+    splits = load(data, threads=threads)
+    with progress_bar(work_units(settings), "Preparing") as done:
+        outcome = compare(splits, settings, threads=threads, on_unit=done)
+    written = write_report(outcome, out, seconds=time.monotonic() - begun)
+    if as_json:
+        print_json({**outcome.as_dict(), "findings": sentences(outcome), "files": [str(path) for path in written]})
+        return
+    heading = ["NDCG@5, test queries", *(f"γ = {gamma:g}" for gamma in settings.gammas)]
+    print_table([heading, *([name, *cells] for name, cells in table(outcome))])
+    for sentence in sentences(outcome):
+        print("•", sentence)
+    say(f"Report: {written[0]}  (with {', '.join(path.name for path in written[1:])} beside it)")
+
+
+def _refuse_other_results(path: Path, wanted: dict[str, Any]) -> None:
+    """Results of one configuration never replace those of another unasked."""
+    if not path.exists():
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        different = [key for key in wanted if json.loads(json.dumps(wanted[key])) != found[key]]
+    except (OSError, ValueError, KeyError, TypeError):
+        different = ["an unreadable file"]
+    if different:
+        raise FultrError(
+            f"{path}: holds results of another configuration (they differ in {' and '.join(different)}); "
+            "give another --out, or --overwrite"
+        )
+
+
+def simulate_once(
+    *,
+    data: str,
+    fold: int,
+    propensity: str,
+    gamma: float,
+    gamma_sd: float | None,
+    relevant_grade: int | None,
+    clients: int,
+    rounds: int,
+    queries: int,
+    clicks: int,
+    displayed: int,
+    client_rate: float,
+    server_rate: float,
+    server: Any,
+    loss: Any,
+    metric: Any,
+    pairs: Any,
+    initial: Any,
+    clip: float | None,
+    epochs: int,
+    users: int | None,
+    concentration: float,
+    poisson: bool,
+    evaluate_every: int,
+    seed: int,
+    out: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """`fultr simulate`."""
+    algorithm = FedIPS(
+        LocalTraining(client_rate, loss, metric, clip, epochs),
+        ServerOptimiser(server, server_rate),
+        _parse_propensity(propensity),
+        pairs,
+        initial,
+    )
+    spread = ClickModel.gamma_sd if gamma_sd is None else gamma_sd
+    sampling: Any = "poisson" if poisson else "uniform"
+    splits = load(data, fold=fold, threads=threads)
+    if out is not None:
+        make_folder(out)
+    with progress_bar(rounds, "Training") as done:
+        run = simulate(
+            splits,
+            algorithm,
+            clients=clients,
+            rounds=rounds,
+            seed=seed,
+            displayed=displayed,
+            model=ClickModel(gamma, spread, relevant_grade),
+            sessions=Sessions(queries, clicks),
+            population=FreshUsers()
+            if users is None
+            else FiniteUsers(users, concentration=concentration, sampling=sampling),
+            evaluate_every=evaluate_every,
+            checkpoint=None if out is None else out / "checkpoint.npz",
+            threads=threads,
+            on_round=lambda _: done(None),
+        )
+    if out is not None:
+        _write_simulation(run, out)
+    curve = {"round": run.curve.rounds.tolist(), **{name: v.tolist() for name, v in run.curve.ndcg.items()}}
+    if as_json:
+        print_json({"settings": run.settings, "ndcg@5": curve, "out": None if out is None else str(out)})
+        return
+    shown = np.unique(np.linspace(0, len(curve["round"]) - 1, 11).astype(int))
+    rows = [[f"{curve['round'][i]}", f"{curve['valid'][i]:.4f}", f"{curve['test'][i]:.4f}"] for i in shown]
+    print_table([["round", "NDCG@5 valid", "NDCG@5 test"], *rows])
+    if out is not None:
+        say(f"Ranker: {out / 'ranker.json'}  (with curve.csv, settings.json and checkpoint.npz beside it)")
+
+
+def _parse_propensity(text: str) -> Propensity:
+    if text == "known":
+        return "known"
+    if text == "none":
+        return "none"
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise FultrError(f"propensity: expected known, none or one number a rank; found {text!r}") from None
+
+
+def _write_simulation(run: Simulation, out: Path) -> None:
+    run.ranker.save(out / "ranker.json")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["round", *(f"ndcg@5 {split}" for split in run.curve.ndcg)])
+    for i, round_ in enumerate(run.curve.rounds):
+        writer.writerow([round_, *(repr(float(values[i])) for values in run.curve.ndcg.values())])
+    with written_whole(out / "curve.csv") as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")
+    with written_whole(out / "settings.json") as temporary:
+        content = {**run.settings, "versions": versions()}
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _read_for(ranker: LinearRanker, file: Path) -> RankingData:
+    """A LETOR file with the ranker's columns, normalised as its training data were."""
+    data = read_letor(file, feature_ids=ranker.feature_ids)
+    return data.normalise(overwrite=True) if ranker.normalised else data
+
+
+def evaluate_ranker(
+    ranker: Path, data: str, split: str, cutoffs: tuple[int, ...], relevant_grade: int | None, fold: int, as_json: bool
+) -> None:
+    """`fultr evaluate`."""
+    loaded = LinearRanker.load(ranker)
+    if Path(data).is_file():
+        queries, where = _read_for(loaded, Path(data)), data
+    else:
+        queries = getattr(load(data, fold=fold), split)
+        where = f"{data}, {split} queries"
+    scores = loaded.score(queries)
+    grade = default_relevant_grade(queries) if relevant_grade is None else relevant_grade
+    values = {
+        **{f"NDCG@{k}": ndcg(scores, queries, k=k) for k in cutoffs},
+        **{f"precision@{k}": precision(scores, queries, k=k, relevant_grade=grade) for k in cutoffs},
+        "MRR": mrr(scores, queries, relevant_grade=grade),
+        "average relevant position": average_relevant_position(scores, queries, relevant_grade=grade),
+    }
+    summaries = {name: summarise(v) for name, v in values.items()}
+    if as_json:
+        numbers = {n: {k: None if v != v else v for k, v in asdict(s).items()} for n, s in summaries.items()}
+        print_json({"ranker": str(ranker), "data": where, "relevant_grade": grade, "metrics": numbers})
+        return
+    rows = [[n, f"{s.mean:.4f}", f"{s.standard_error:.4f}", f"{s.queries:,}"] for n, s in summaries.items()]
+    print_table([["metric", "mean", "standard error", "queries"], *rows], title=where)
+    say(f"Grades from {grade} count as relevant in all but NDCG; queries without a relevant document are left out.")
+
+
+def rank_file(ranker: Path, file: Path, layout: str, tag: str, output: Path | None) -> None:
+    """`fultr rank`."""
+    loaded = LinearRanker.load(ranker)
+    data = _read_for(loaded, file)
+    scores = loaded.score(data)
+    if layout == "scores":
+        text = "".join(f"{s}\n" for s in scores)
+    else:
+        text = _trec_run(loaded, data, scores, _document_names(file, data), tag)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    with written_whole(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def _trec_run(ranker: LinearRanker, data: RankingData, scores: Any, names: list[str], tag: str) -> str:
+    if not re.fullmatch(r"\S+", tag):
+        raise FultrError(f"tag: expected a word without spaces, found {tag!r}")
+    order = ranker.rank(data)
+    query = np.repeat(np.arange(data.queries), np.diff(data.offsets))[order]
+    places = np.arange(data.documents) - data.offsets[query] + 1
+    return "".join(
+        f"{data.query_ids[q]} Q0 {names[row]} {place} {scores[row]} {tag}\n"
+        for q, row, place in zip(query, order, places, strict=True)
+    )
+
+
+def _document_names(file: Path, data: RankingData) -> list[str]:
+    """The `docid = NAME` of each line's comment; where there is none, query id and place in the query."""
+    named = re.compile(rb"#.*?docid\s*=\s*(\S+)")
+    text = map_text(file)
+    lines = (line for line in iter(text.readline, b"") if line.split(b"#")[0].strip())
+    places = [f"{q}.{i + 1}" for q, n in zip(data.query_ids, np.diff(data.offsets), strict=True) for i in range(n)]
+    found = (named.search(line) for line in lines)
+    return [match[1].decode(errors="replace") if match else place for match, place in zip(found, places, strict=True)]
+
+
+def inspect_path(
+    path: Path, fold: int, merge: bool, sentinel: tuple[str, ...], threads: int | None, as_json: bool
+) -> None:
+    """`fultr data inspect`."""
+    found = inspect(path, fold=fold, merge=merge, sentinel=sentinel or "auto", threads=threads)
+    if as_json:
+        print_json(found.as_dict())
+        return
+    print_table(found.counts_table(), title=str(path))
+    if found.comparisons:
+        print_table(found.comparison_table(), title=f"Compared with {found.compared_with}")
+    print(found.verdict())
+
+
+def make_files(name: str, out: Path, seed: int, compress: str | None, threads: int | None) -> None:
+    """`fultr data make`."""
+    make_folder(out)
+    splits = generate(name, seed=seed, threads=threads)
+    suffix = f".{compress}" if compress else ""
+    with progress_bar(3, "Writing") as done:
+        for part, file in zip(splits, ("train", "vali", "test"), strict=True):
+            write_letor(part, out / f"{file}.txt{suffix}", threads=threads)
+            done(None)
+    say(f"Wrote {out}/train.txt{suffix}, vali.txt{suffix} and test.txt{suffix}: {splits.train.describe()}")
