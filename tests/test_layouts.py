@@ -14,7 +14,8 @@ from fultr import layouts
 from fultr.data import RankingData
 from fultr.errors import FultrError
 from fultr.layouts import PUBLISHED, find_layout, inspect, load_path
-from fultr.letor import read_letor, read_letor_files, write_letor
+from fultr.letor import read_letor, read_letor_files
+from fultr.letor_write import write_letor
 
 ARRAYS = ("features", "labels", "offsets", "query_ids", "feature_ids")
 PLAIN = ("train.txt", "vali.txt", "test.txt")

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from fultr import letor
 from fultr.data import RankingData
 from fultr.errors import FultrError
-from fultr.letor import LetorFile, read_letor, read_letor_files, write_letor
+from fultr.letor import LetorFile, read_letor, read_letor_files
+from fultr.letor_write import write_letor
 
 NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MAGIC = (b"\x1f\x8b", b"\xfd7zXZ", b"BZh", b"\x28\xb5\x2f\xfd")

@@ -53,11 +53,10 @@ def clear_cache() -> int:
     """Remove every entry; returns how many bytes that freed. Data that is mapped in some process stays usable there.
 
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     os.environ["FULTR_CACHE"] = folder
+    >>> from unittest.mock import patch
+    >>> with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, FULTR_CACHE=folder):
     ...     made = cached({"kind": "example"}, lambda: [RankingData.from_arrays([[1.0]], [1], [1])])
     ...     freed = clear_cache()
-    ...     del os.environ["FULTR_CACHE"]
     >>> freed > 0
     True
     """
@@ -92,11 +91,10 @@ def cached(key: Mapping[str, Any], make: Callable[[], list[RankingData]]) -> lis
         make: makes the data sets; called only if they are not in the cache.
 
     >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     os.environ["FULTR_CACHE"] = folder
+    >>> from unittest.mock import patch
+    >>> with tempfile.TemporaryDirectory() as folder, patch.dict(os.environ, FULTR_CACHE=folder):
     ...     for _ in range(2):
     ...         cached({"kind": "example"}, lambda: print("made") or [RankingData.from_arrays([[1.0]], [1], [1])])
-    ...     del os.environ["FULTR_CACHE"]
     made
     [RankingData(1 query, 1 document, 1 feature)]
     [RankingData(1 query, 1 document, 1 feature)]

@@ -64,21 +64,22 @@ def find_layout(source: str | os.PathLike[str], *, fold: int = 1) -> Layout:
     ['train.txt', 'vali.txt.gz', 'test.txt']
     """
     path = Path(source)
+    folds = any((path / f"Fold{i}").is_dir() for i in range(1, 6))
     if not path.exists():
         raise FultrError(f"{path}: no such file or folder")
+    if fold != 1 and not folds:
+        raise FultrError(f"{path}: expected a folder Fold{fold}, found no folds")
     if not path.is_dir():
         return Layout(path.name, (path,))
     name = path.resolve().name
     if files := _find(path, _YAHOO_NAMES):
         return Layout("yahoo", files)
-    if any((path / f"Fold{i}").is_dir() for i in range(1, 6)):
+    if folds:
         chosen = path / f"Fold{fold}"
         for names in _PLAIN_NAMES:
             if files := _find(chosen, names):
                 return Layout(f"{name}/Fold{fold}", files, fold)
         raise FultrError(f"{chosen}: expected train.txt, vali.txt (or valid.txt) and test.txt")
-    if fold != 1:
-        raise FultrError(f"{path}: expected a folder Fold{fold}, found no folds")
     for names in _PLAIN_NAMES:
         if files := _find(path / "sample", names):
             return Layout("istella", files)
@@ -307,7 +308,7 @@ class Inspection:
         averages = ("documents_per_query", "kept_documents_per_query")
         return {
             "source": self.source,
-            "files": [asdict(row) | {name: getattr(row, name) for name in averages} for row in self.counts],
+            "counts": [asdict(row) | {name: getattr(row, name) for name in averages} for row in self.counts],
             "compared_with": self.compared_with,
             "comparisons": [asdict(row) | {"agrees": row.agrees} for row in self.comparisons],
             "verdict": self.verdict(),

@@ -27,11 +27,8 @@ from fultr.data import MAX_GRADE, RankingData
 from fultr.errors import FultrError
 from fultr.letor_files import map_text
 from fultr.letor_text import BAD_FEATURE, BAD_GRADE, BAD_QUERY, DIRECT_IDS, FINE, REPEATED_FEATURE, fill, scan
-from fultr.letor_write import write_letor
 from fultr.threads import run_chunks
 from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
-
-__all__ = ["LetorFile", "read_letor", "read_letor_files", "write_letor"]
 
 _PIECE_BYTES = 4 << 20
 _SHOWN_CHARACTERS = 60

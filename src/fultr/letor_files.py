@@ -19,6 +19,7 @@ import zstandard
 
 from fultr.cache import cache_folder
 from fultr.errors import FultrError
+from fultr.files import written_whole
 
 SUFFIXES = ("", ".gz", ".xz", ".bz2", ".zst")
 _BLOCK_BYTES = 1 << 20
@@ -28,8 +29,8 @@ _MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\x00": ".xz", b"BZh": ".bz2", b"\x28\xb5
 def map_text(path: Path) -> mmap.mmap:
     """Map a file into memory; a compressed one is first unpacked into a file without a name in the cache folder.
 
-    >>> with tempfile.NamedTemporaryFile(suffix=".gz") as file:
-    ...     _ = file.write(gzip.compress(b"some text")), file.flush()
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     _ = file.write(b"some text"), file.flush()
     ...     map_text(Path(file.name))[:]
     b'some text'
     """
@@ -101,18 +102,12 @@ def _map(file: IO[bytes], path: Path) -> mmap.mmap:
 @contextmanager
 def replacing(path: Path) -> Iterator[Any]:
     """A binary file, compressed by its suffix, that takes the place of `path` when all went well."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with unfinished.open("wb") as raw:
-            with closing(_compressed(raw, path.suffix)) as file:
-                yield file
-            raw.flush()
-            os.fsync(raw.fileno())
-        unfinished.replace(path)
-    except OSError as error:
-        raise FultrError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with (
+        written_whole(path) as temporary,
+        temporary.open("wb") as raw,
+        closing(_compressed(raw, path.suffix)) as file,
+    ):
+        yield file
 
 
 class _Plain:
