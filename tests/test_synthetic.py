@@ -301,7 +301,7 @@ def test_random_below_linear_on_1_percent_below_linear_on_all_below_trees(defaul
     assert margin(full, few) > 8
     assert margin(forest, full) > 6
     # What docs/synthetic.md says of them, within three standard errors of the mean over test queries.
-    for measured, stated in ((random, 0.338), (full, 0.603), (forest, 0.667)):
+    for measured, stated in ((random, 0.338), (full, 0.603), (forest, 0.672)):
         assert abs(measured.mean() - stated) < 3 * measured.std() / np.sqrt(measured.size)
 
 
