@@ -30,7 +30,7 @@ def load_checkpoint(path: Path, settings: dict[str, Any]) -> dict[str, NDArray[A
     [0.0, 0.0]
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         found = json.loads(str(arrays.pop("settings")))
     except OSError as error:

@@ -69,23 +69,24 @@ def step(
     [3.0]
     """
     momentum, squares = state.momentum, state.squares
-    match optimiser.kind:
-        case "sgd":
-            direction = update
-        case "momentum":
-            direction = momentum = optimiser.beta1 * momentum + update
-        case "adagrad":
-            squares = squares + update**2
-            direction = update / (np.sqrt(squares) + optimiser.tau)
-        case "adam" | "yogi":
-            momentum = optimiser.beta1 * momentum + (1 - optimiser.beta1) * update
-            if optimiser.kind == "adam":
-                squares = optimiser.beta2 * squares + (1 - optimiser.beta2) * update**2
-            else:
-                squares = squares - (1 - optimiser.beta2) * update**2 * np.sign(squares - update**2)
-            direction = momentum / (np.sqrt(squares) + optimiser.tau)
-    moved = weights + optimiser.learning_rate * direction
-    return moved.astype(np.float32), ServerState(momentum, squares)
+    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is measured like any other
+        match optimiser.kind:
+            case "sgd":
+                direction = update
+            case "momentum":
+                direction = momentum = optimiser.beta1 * momentum + update
+            case "adagrad":
+                squares = squares + update**2
+                direction = update / (np.sqrt(squares) + optimiser.tau)
+            case "adam" | "yogi":
+                momentum = optimiser.beta1 * momentum + (1 - optimiser.beta1) * update
+                if optimiser.kind == "adam":
+                    squares = optimiser.beta2 * squares + (1 - optimiser.beta2) * update**2
+                else:
+                    squares = squares - (1 - optimiser.beta2) * update**2 * np.sign(squares - update**2)
+                direction = momentum / (np.sqrt(squares) + optimiser.tau)
+        moved = weights + optimiser.learning_rate * direction
+        return moved.astype(np.float32), ServerState(momentum, squares)
 
 
 def average(total: Float64s, clients: float) -> Float64s:
