@@ -42,9 +42,9 @@ class PolicySettings:
     fraction: float = 0.01
     epochs: int = 50
     batch: int = 16
-    learning_rate: float = 0.001
-    initial: Literal["zero", "random"] = "zero"
-    reduction: Literal["sum", "mean"] = "mean"
+    learning_rate: float = 0.1
+    initial: Literal["zero", "random"] = "random"
+    reduction: Literal["sum", "mean"] = "sum"
 
     def __post_init__(self) -> None:
         check_number("fraction", self.fraction, above=0, most=1)

@@ -82,7 +82,7 @@ class Simulation:
 
 
 @dataclass(frozen=True, eq=False)
-class _Federation:
+class Federation:
     """What stays the same from round to round."""
 
     algorithm: FedIPS
@@ -202,7 +202,7 @@ def simulate(
     }
     logging_policy = train_policy(data.train, policy, seed) if isinstance(policy, PolicySettings) else policy
     shown = display(data.train, logging_policy, displayed=displayed, pairs=algorithm.pairs, seed=seed, threads=threads)
-    federation = _Federation(
+    federation = Federation(
         algorithm,
         shown,
         attraction(data.train, shown, model),
@@ -235,16 +235,16 @@ def simulate(
     return Simulation(ranker, _measure(progress, data, rounds, evaluate_every, k, splits, threads), settings)
 
 
-def _round(federation: _Federation, t: int, weights: Float32s, state: ServerState) -> tuple[Float32s, ServerState]:
+def _round(federation: Federation, t: int, weights: Float32s, state: ServerState) -> tuple[Float32s, ServerState]:
     """Round t: Algorithm 1, lines 2 to 11."""
     algorithm, users = federation.algorithm, federation.users
     cohort = users.cohort(t)  # line 2
-    total, repliers = _sum_of_updates(federation, t, weights, cohort)  # lines 3 to 10
+    total, repliers = sum_of_updates(federation, t, weights, cohort)  # lines 3 to 10
     clients = users.expected if algorithm.average_over == "cohort" else repliers
     return step(algorithm.server, state, weights, average(total, clients))  # line 11
 
 
-def _sum_of_updates(federation: _Federation, t: int, weights: Float32s, cohort: Int64s) -> tuple[Float64s, int]:
+def sum_of_updates(federation: Federation, t: int, weights: Float32s, cohort: Int64s) -> tuple[Float64s, int]:
     """Each client's clicks and local training (lines 3 to 10): the sum of updates, and how many clients had a click."""
     bounds = chunk_bounds(cohort.size, _SUMS)
     sums = np.zeros((len(bounds), weights.size))
