@@ -92,7 +92,8 @@ class Choice:
         gamma: bias severity.
         client_rate: eta_l.
         server_rate: eta_g.
-        at_edge: is the client's rate the smallest or largest of its grid, so that a better one may lie outside?
+        at_edge: which of the two, "client" or "server", is the smallest or largest of its grid, so that a better one
+            may lie outside.
         grid: (eta_l, eta_g, NDCG@k on validation) of every pair tried.
     """
 
@@ -100,7 +101,7 @@ class Choice:
     gamma: float
     client_rate: float
     server_rate: float
-    at_edge: bool
+    at_edge: tuple[str, ...]
     grid: tuple[tuple[float, float, float], ...]
 
 
@@ -260,7 +261,8 @@ def _tune(
     for i, (name, gamma) in enumerate(groups):
         scores = [float(run.curve.ndcg["valid"][-1]) for run in runs[i * len(pairs) : (i + 1) * len(pairs)]]
         client_rate, server_rate = pairs[int(np.argmax(scores))]
-        edge = client_rate in (min(settings.client_rates), max(settings.client_rates))
+        rates = {"client": (client_rate, settings.client_rates), "server": (server_rate, settings.server_rates)}
+        edge = tuple(who for who, (rate, tried) in rates.items() if rate in (min(tried), max(tried)))
         grid = tuple((*pair, score) for pair, score in zip(pairs, scores, strict=True))
         choices.append(Choice(name, gamma, client_rate, server_rate, edge, grid))
     return tuple(choices)

@@ -83,10 +83,9 @@ def sentences(outcome: Outcome) -> list[str]:
         f"The logging policy that the clicks were made with reaches {policy}, a random ranking "
         f"{estimate(outcome.random)}, and λLinear, trained on the grades themselves, {ceiling}."
     )
-    edges = [c for c in outcome.choices if c.at_edge]
+    edges = [f"{c.algorithm} at γ = {c.gamma:g} ({' and '.join(c.at_edge)})" for c in outcome.choices if c.at_edge]
     if edges:
-        names = ", ".join(f"{c.algorithm} at γ = {c.gamma:g} (η_l = {c.client_rate:g})" for c in edges)
         said.append(
-            f"A client learning rate at the edge of its grid was chosen for {names}: a better one may lie beyond."
+            f"A learning rate at the edge of its grid was chosen for {', '.join(edges)}: a better one may lie beyond."
         )
     return said

@@ -149,8 +149,8 @@ def _page(outcome: Outcome, svg: str, seconds: float) -> str:
         (
             c.algorithm,
             f"{c.gamma:g}",
-            f"{c.client_rate:g}" + (" (edge of grid)" if c.at_edge else ""),
-            f"{c.server_rate:g}",
+            f"{c.client_rate:g}" + (" (edge)" if "client" in c.at_edge else ""),
+            f"{c.server_rate:g}" + (" (edge)" if "server" in c.at_edge else ""),
             f"{max(score for _, _, score in c.grid):.4f}",
         )
         for c in outcome.choices

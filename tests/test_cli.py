@@ -1,0 +1,225 @@
+"""The command, run as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fultr.data import RankingData
+from fultr.letor import read_letor
+from fultr.letor_write import write_letor
+from fultr.rankers import LinearRanker
+
+SMALL = ["--clients", "60", "--rounds", "6"]
+
+
+def fultr(*arguments: object, cwd: Path | None = None, env: dict[str, str] | None = None):
+    command = [str(Path(sys.executable).parent / "fultr"), *(str(a) for a in arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, timeout=300, env={**os.environ, **(env or {})}, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A small data set in LETOR files, with document names in half of the comments."""
+    root = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    for i, (name, queries) in enumerate((("train", 120), ("vali", 40), ("test", 40))):
+        x = rng.random((queries * 8, 6)).astype(np.float32)
+        grades = np.clip((x[:, 0] + x[:, 2] + 0.4 * rng.standard_normal(queries * 8)) * 2, 0, 4).astype(int)
+        data = RankingData.from_arrays(x, grades, np.repeat(np.arange(queries) + 1000 * i, 8))
+        write_letor(data, root / f"{name}.txt")
+    lines = (root / "test.txt").read_text().splitlines()
+    lines = [f"{line} #docid = D{i} inc = 1" if i % 2 else line for i, line in enumerate(lines)]
+    (root / "test.txt").write_text("\n".join(lines) + "\n")
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("sim") / "run"
+    done = fultr("simulate", "--data", folder, *SMALL, "--out", out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_simulate_writes_ranker_curve_and_settings(folder, trained):
+    assert sorted(p.name for p in trained.iterdir()) == ["checkpoint.npz", "curve.csv", "ranker.json", "settings.json"]
+    settings = json.loads((trained / "settings.json").read_text())
+    assert (settings["clients"], settings["rounds"], settings["seed"]) == (60, 6, 0)
+    assert settings["versions"]["fultr"]
+    assert (trained / "curve.csv").read_text().startswith("round,ndcg@5 valid,ndcg@5 test\n0,")
+    assert LinearRanker.load(trained / "ranker.json").weights.size == 6
+    again = fultr("simulate", "--data", folder, *SMALL, "--out", trained)
+    assert again.returncode == 0
+    other = fultr("simulate", "--data", folder, *SMALL, "--out", trained, "--gamma", "2")
+    assert other.returncode == 2
+    assert "they differ in click_model" in other.stderr
+    assert other.stderr.count("\n") == 1
+
+
+def test_json_is_one_object_and_nothing_else(folder):
+    done = fultr("simulate", "--data", folder, *SMALL, "--json", "--propensity", "none", "--threads", "1")
+    result = json.loads(done.stdout)
+    assert result["settings"]["algorithm"]["propensity"] == "none"
+    assert result["ndcg@5"]["round"] == [0, 6]
+    assert done.stderr == ""
+
+
+def test_evaluate_on_a_data_set_and_on_a_file(folder, trained):
+    by_set = json.loads(fultr("evaluate", trained / "ranker.json", folder, "--json", "--k", "5").stdout)
+    by_file = json.loads(fultr("evaluate", trained / "ranker.json", folder / "test.txt", "--json", "--k", "5").stdout)
+    curve = (trained / "curve.csv").read_text().splitlines()[-1].split(",")
+    assert by_set["metrics"]["NDCG@5"]["mean"] == pytest.approx(float(curve[2]), abs=1e-12)
+    assert by_file["metrics"]["MRR"]["queries"] >= by_set["metrics"]["MRR"]["queries"]
+    table = fultr("evaluate", trained / "ranker.json", folder)
+    assert "NDCG@10" in table.stdout
+    assert "average relevant position" in table.stdout
+
+
+def test_rank_scores_and_trec_run(folder, trained, tmp_path):
+    scores = [float(x) for x in fultr("rank", trained / "ranker.json", folder / "test.txt").stdout.split()]
+    data = read_letor(folder / "test.txt").normalise()
+    ranker = LinearRanker.load(trained / "ranker.json")
+    np.testing.assert_array_equal(np.float32(scores), ranker.score(data))
+    done = fultr("rank", trained / "ranker.json", folder / "test.txt", "--format", "trec", "-o", tmp_path / "run.trec")
+    assert done.returncode == 0
+    rows = [line.split() for line in (tmp_path / "run.trec").read_text().splitlines()]
+    assert len(rows) == data.documents
+    assert {row[1] for row in rows} == {"Q0"}
+    assert {row[5] for row in rows} == {"fultr"}
+    for first in range(0, len(rows), 8):
+        block = rows[first : first + 8]
+        assert [row[3] for row in block] == [str(rank) for rank in range(1, 9)]
+        assert len({row[0] for row in block}) == 1
+        values = [float(row[4]) for row in block]
+        assert values == sorted(values, reverse=True)
+        for row in block:
+            line = int(row[2][1:]) if row[2].startswith("D") else first + int(row[2].split(".")[1]) - 1
+            assert np.float32(row[4]) == np.float32(scores[line])
+
+
+def test_ranking_a_compressed_file_gives_the_same(folder, trained, tmp_path):
+    for suffix in ("gz", "xz", "bz2", "zst"):
+        write_letor(read_letor(folder / "test.txt"), tmp_path / f"test.txt.{suffix}")
+        done = fultr("rank", trained / "ranker.json", tmp_path / f"test.txt.{suffix}")
+        assert done.stdout == fultr("rank", trained / "ranker.json", folder / "test.txt").stdout
+
+
+def test_run_writes_a_report_and_the_same_one_again(folder, tmp_path):
+    small = ["--data", folder, "--gamma", "0.5,2", "--repeats", "2", *SMALL, "--tuning-rounds", "3"]
+    first = fultr("run", *small, "--out", tmp_path / "a")
+    second = fultr("run", *small, "--out", tmp_path / "b", "--threads", "1")
+    assert first.returncode == 0, first.stderr
+    assert "FedIPS minus FedAvg" in first.stdout
+    assert first.stdout == second.stdout
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == ["curves.csv", "figure.png", "report.html", "results.json"]
+    for name in ("curves.csv", "figure.png", "results.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    page = (tmp_path / "a" / "report.html").read_text()
+    assert "What was found" in page
+    assert "<svg" in page
+    for outside in ("src=", "<link", "@import", "url(http"):
+        assert outside not in page
+    other = fultr("run", *small, "--out", tmp_path / "a", "--seed", "1")
+    assert other.returncode == 2
+    assert "holds results of another configuration (they differ in settings); give another --out" in other.stderr
+    assert fultr("run", *small, "--out", tmp_path / "a", "--seed", "1", "--overwrite", "--json").returncode == 0
+    assert json.loads((tmp_path / "a" / "results.json").read_text())["settings"]["seed"] == 1
+
+
+def test_data_make_reads_back_identically(tmp_path):
+    done = fultr("data", "make", "synthetic", "--out", tmp_path / "made", "--compress", "zst")
+    assert done.returncode == 0, done.stderr
+    from fultr.synthetic import generate
+
+    for part, name in zip(generate("synthetic"), ("train", "vali", "test"), strict=True):
+        again = read_letor(tmp_path / "made" / f"{name}.txt.zst")
+        for array in ("features", "labels", "offsets", "query_ids", "feature_ids"):
+            np.testing.assert_array_equal(getattr(again, array), getattr(part, array))
+
+
+def test_data_inspect(folder):
+    shown = fultr("data", "inspect", folder)
+    assert "train" in shown.stdout
+    assert "No published figures to compare with" in shown.stdout
+    result = json.loads(fultr("data", "inspect", folder, "--json").stdout)
+    assert [row["queries"] for row in result["counts"]] == [120, 40, 40, 200]
+
+
+def test_inspect_real_mq2008_agrees_with_its_page(real_data):
+    result = json.loads(fultr("data", "inspect", real_data("mq2008"), "--json").stdout)
+    assert result["compared_with"] == "MQ2008"
+    assert all(row["agrees"] for row in result["comparisons"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["simulate", "--gama", "2"], "No such option"),
+        (["simulate", "--gamma", "two"], "'two' is not a valid float"),
+        (["simulate", "--gamma", "-1"], "gamma: expected a number, at least 0, found -1"),
+        (["simulate", "--propensity", "1,2"], "propensity: expected"),
+        (["simulate", "--propensity", "guess"], "propensity: expected known, none or one number a rank"),
+        (["simulate", "--data", "nowhere"], "nowhere"),
+        (["simulate", "--data", "synthetic-yaho"], "no data set is called 'synthetic-yaho'; there are synthetic,"),
+        (["simulate", "--users", "10"], "clients: expected a number, at most 10, found 2000"),
+        (["run", "--gamma", "1;2"], "expected numbers with commas between them"),
+        (["run", "--repeats", "0"], "repeats: expected a whole number, at least 1, found 0"),
+        (["rank", "none.json", "x"], "none.json: cannot be read: No such file"),
+        (["evaluate", "none.json", "synthetic"], "none.json: cannot be read"),
+        (["data", "inspect", "nowhere"], "nowhere"),
+        (["data", "make", "real"], "'real' is not one of"),
+        (["nothing"], "No such command 'nothing'"),
+    ],
+)
+def test_bad_usage_gets_one_line_and_code_2(arguments, text, tmp_path):
+    done = fultr(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_malformed_file_is_named_with_its_line(folder, tmp_path):
+    for name in ("train", "vali", "test"):
+        (tmp_path / f"{name}.txt").write_text((folder / f"{name}.txt").read_text())
+    with (tmp_path / "vali.txt").open("a") as file:
+        file.write("2 qid:7 1:x\n")
+    done = fultr("simulate", "--data", tmp_path)
+    assert done.returncode == 2
+    assert "vali.txt, line 321: " in done.stderr
+    assert "'1:x'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_teaches():
+    for command in ([], ["run"], ["simulate"], ["evaluate"], ["rank"], ["data"], ["data", "make"], ["bench"]):
+        done = fultr(*command, "--help")
+        assert done.returncode == 0
+        assert done.stdout.startswith("Usage: fultr")
+    assert "fultr simulate --propensity none" in fultr("simulate", "-h").stdout
+    assert fultr("--version").stdout.startswith("fultr ")
+    assert fultr().returncode == 0
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion(shell):
+    assert "_FULTR_COMPLETE" in fultr("completion", shell).stdout
+    words = {"COMP_WORDS": "fultr sim", "COMP_CWORD": "1", "_FULTR_COMPLETE": "bash_complete"}
+    assert "simulate" in fultr(env=words).stdout
+
+
+def test_progress_is_for_terminals_only(folder):
+    done = fultr("simulate", "--data", folder, *SMALL)
+    assert done.stderr == ""
+    assert "NDCG@5 test" in done.stdout

@@ -1,0 +1,63 @@
+"""Data goes one way: the modules' imports form no cycle, and lower layers never reach up."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "fultr"
+# From the ground up; a module imports only from lines above its own.
+LAYERS = [
+    ["errors", "types"],
+    ["checks", "files", "streams", "threads"],
+    ["data"],
+    ["linear"],
+    ["cache", "metrics"],
+    ["letor_files", "letor_text"],
+    ["letor_write"],
+    ["letor"],
+    ["layouts", "synthetic"],
+    ["datasets", "rankers", "supervised"],
+    ["policy"],
+    ["clicks"],
+    ["population", "propensity", "client", "server", "checkpoint"],
+    ["simulation", "baselines"],
+    ["experiments"],
+    ["findings"],
+    ["report"],
+    ["__init__"],
+    ["console"],
+    ["bench", "commands"],
+    ["cli"],
+]
+
+
+def imported(module: str) -> set[str]:
+    tree = ast.parse((SOURCE / f"{module}.py").read_text())
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fultr."):
+            found.add(node.module.split(".")[1])
+        if isinstance(node, ast.ImportFrom) and node.module == "fultr":
+            found.add("__init__")
+        if isinstance(node, ast.Import):
+            found |= {"__init__" for name in node.names if name.name.split(".")[0] == "fultr"}
+    return found
+
+
+def test_every_module_has_its_layer():
+    named = [module for layer in LAYERS for module in layer]
+    assert sorted(named) == sorted(path.stem for path in SOURCE.glob("*.py"))
+
+
+def test_modules_import_from_below_only():
+    below: set[str] = set()
+    for layer in LAYERS:
+        for module in layer:
+            assert imported(module) <= below, f"{module} imports {imported(module) - below} from its own layer or above"
+        below |= set(layer)
+
+
+def test_modules_are_short():
+    for path in SOURCE.glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 420, path.name
