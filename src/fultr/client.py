@@ -71,20 +71,19 @@ def _metric_slope(metric: int, h: float) -> float:
 @njit(nogil=True, cache=True)
 def _loss_and_pulls(scores: Float32s, documents: int, clicked: int, loss: int, pulls: Float32s) -> float:
     """Return h of the clicked document; write minus its derivative by each document's score to `pulls`."""
-    h = 1.0
-    total = 0.0
-    for d in range(documents):
-        if d != clicked:
-            margin = np.float64(scores[clicked]) - np.float64(scores[d])
-            if loss == 0:
-                pull = 1.0 if margin < 1 else 0.0
-                h += max(0.0, 1 - margin)
-            else:
-                pull = 1 / ((1 + np.exp(margin)) * np.log(2.0))
-                h += (max(0.0, -margin) + np.log1p(np.exp(-abs(margin)))) / np.log(2.0)
-            pulls[d] = -pull
-            total += pull
-    pulls[clicked] = total
+    h = 0.0
+    total = np.float32(0)
+    for d in range(documents):  # d' = d too: it adds 1 to h, and its pulls cancel
+        margin = np.float64(scores[clicked]) - np.float64(scores[d])
+        if loss == 0:
+            pull = np.float32(margin < 1)
+            h += max(0.0, 1 - margin)
+        else:
+            pull = np.float32(1 / ((1 + np.exp(margin)) * np.log(2.0)))
+            h += (max(0.0, -margin) + np.log1p(np.exp(-abs(margin)))) / np.log(2.0)
+        pulls[d] = -pull
+        total += pull
+    pulls[clicked] += total
     return h
 
 
