@@ -13,10 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
-import secrets
 import shutil
-import socket
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -28,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from fultr.data import RankingData
+from fultr.files import is_abandoned, writer_tag
 
 _FORMAT = 1  # part of every key: raise it when the reader, the generator or the files of an entry change
 _MANIFEST = "manifest.json"
@@ -141,8 +139,7 @@ def _store(entry: Path, key: str, made: list[RankingData]) -> None:
     """Write an entry beside its place, then move it there."""
     entry.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_overs(entry.parent)
-    name = f"{_UNFINISHED}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
-    unfinished = entry.parent / name
+    unfinished = entry.parent / f"{_UNFINISHED}-{writer_tag()}"
     unfinished.mkdir()
     try:
         sizes = {}
@@ -180,21 +177,9 @@ def _move(unfinished: Path, entry: Path) -> None:
 
 def _remove_left_overs(folder: Path) -> None:
     """Remove what processes that were killed while writing have left behind."""
-    mine = re.compile(rf"{_UNFINISHED}-{re.escape(socket.gethostname())}-(\d+)-.*")
     for left in folder.glob(f"{_UNFINISHED}-*/"):
-        process = mine.fullmatch(left.name)
         with suppress(OSError):
-            if (process and not _alive(int(process[1]))) or time.time() - left.stat().st_mtime > _STALE_SECONDS:
+            if is_abandoned(left.name.removeprefix(f"{_UNFINISHED}-")) or (
+                time.time() - left.stat().st_mtime > _STALE_SECONDS
+            ):
                 shutil.rmtree(left, ignore_errors=True)
-
-
-def _alive(pid: int) -> bool:
-    if os.name != "posix":
-        return True  # there is no harmless way to ask; age decides
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

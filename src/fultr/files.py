@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +13,35 @@ from pathlib import Path
 from fultr.errors import FultrError
 
 
+def writer_tag() -> str:
+    """A name for something unfinished that says which process is at work on it."""
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def is_abandoned(tag: str) -> bool:
+    """Is the process that `writer_tag` named one of this machine's that is no more?
+
+    >>> is_abandoned(writer_tag())
+    False
+    """
+    named = re.match(rf"{re.escape(socket.gethostname())}-(\d+)-", tag)
+    if named is None or os.name != "posix":
+        return False  # another machine's, or there is no harmless way to ask
+    try:
+        os.kill(int(named[1]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`; what is written there takes the name `path` when the block ends well.
 
-    Killing the process at any moment leaves the old file, or the new one; an error removes the temporary file.
+    Killing the process at any moment leaves the old file or the new one, and perhaps a temporary file that the next
+    writer removes.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "note.txt"
@@ -24,7 +50,10 @@ def written_whole(path: Path) -> Iterator[Path]:
     >>> target.read_text(), len(list(target.parent.iterdir()))
     ('whole', 1)
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{writer_tag()}")
+    for left in path.parent.glob(f".{path.name}.*"):
+        if is_abandoned(left.name.removeprefix(f".{path.name}.")):
+            left.unlink(missing_ok=True)
     try:
         yield temporary
         with temporary.open("rb+") as file:

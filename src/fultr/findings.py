@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtr
 
 from fultr.experiments import Outcome
 from fultr.types import Float64s
@@ -14,12 +15,18 @@ from fultr.types import Float64s
 class Estimate:
     """A mean over repeats and its standard error (NaN if there is one repeat only).
 
+    Attributes:
+        mean: over repeats.
+        standard_error: of the mean.
+        repeats: how many there are.
+
     >>> print(estimate(np.array([0.50, 0.52, 0.54])))
     0.5200 ± 0.0115
     """
 
     mean: float
     standard_error: float
+    repeats: int
 
     def __str__(self) -> str:
         error = f" ± {self.standard_error:.4f}" if np.isfinite(self.standard_error) else ""
@@ -27,14 +34,19 @@ class Estimate:
 
     @property
     def errors_from_zero(self) -> float:
-        """The mean in units of its standard error."""
+        """The mean in units of its standard error: Student's t."""
         return self.mean / self.standard_error if self.standard_error > 0 else float("nan")
+
+    @property
+    def p_value(self) -> float:
+        """How likely a mean this far from 0, either way, would be if there were no difference (Student's t test)."""
+        return float(2 * stdtr(self.repeats - 1, -abs(self.errors_from_zero)))
 
 
 def estimate(values: Float64s) -> Estimate:
     """Mean and standard error of one number a repeat."""
     spread = float(values.std(ddof=1)) if values.size > 1 else float("nan")
-    return Estimate(float(values.mean()), spread / values.size**0.5)
+    return Estimate(float(values.mean()), spread / values.size**0.5, values.size)
 
 
 def table(outcome: Outcome) -> list[tuple[str, list[str]]]:
@@ -52,12 +64,12 @@ def table(outcome: Outcome) -> list[tuple[str, list[str]]]:
 
 def _gap(difference: Estimate) -> str:
     """A paired difference in words: how large, and how sure."""
-    errors = difference.errors_from_zero
+    errors, p = difference.errors_from_zero, difference.p_value
     if not np.isfinite(errors):
         return f"{difference.mean:+.4f}, from a single repeat: too little to tell"
-    sure = "clear" if abs(errors) >= 3 else "weak evidence" if abs(errors) >= 2 else "not distinguishable from 0"
-    size = f"{abs(errors):.1f} standard errors" if abs(errors) < 100 else "over 100 standard errors"
-    return f"{difference.mean:+.4f} ± {difference.standard_error:.4f} ({size}: {sure})"
+    sure = "clear" if p < 0.01 else "weak evidence" if p < 0.05 else "not distinguishable from 0"
+    size = f"{abs(errors):.1f}" if abs(errors) < 100 else "over 100"
+    return f"{difference.mean:+.4f} ± {difference.standard_error:.4f} ({size} standard errors, p = {p:.2g}: {sure})"
 
 
 def sentences(outcome: Outcome) -> list[str]:
