@@ -12,7 +12,10 @@ from typing import Any, TypeVar
 
 import click
 
+from fultr.clicks import ClickModel
 from fultr.errors import FultrError
+from fultr.experiments import Comparison
+from fultr.policy import PolicySettings
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -55,6 +58,24 @@ def _threads_option(command: _Command) -> _Command:
     )(command)
 
 
+def _policy_options(command: _Command) -> _Command:
+    """How strong the logging policy is."""
+    usual = PolicySettings()
+    for name, default, text in (
+        ("--policy-rate", usual.learning_rate, "Its learning rate."),
+        ("--policy-epochs", usual.epochs, "Passes of its training over them."),
+        ("--policy-fraction", usual.fraction, "Share of the training queries that the logging policy sees."),
+    ):
+        command = click.option(name, default=default, show_default=True, help=text)(command)
+    return command
+
+
+def _gamma_sd_option(command: _Command) -> _Command:
+    return click.option(
+        "--gamma-sd", default=ClickModel.gamma_sd, show_default="sqrt(0.1)", help="Spread of users' bias severity."
+    )(command)
+
+
 def _numbers(kind: type) -> Callable[[click.Context, click.Parameter, str], tuple[Any, ...]]:
     def convert(context: click.Context, parameter: click.Parameter, text: str) -> tuple[Any, ...]:
         try:
@@ -90,7 +111,8 @@ def cli() -> None:
 @click.option("--rounds", default=200, show_default=True, help="Rounds of federated training, T.")
 @click.option("--tuning-rounds", default=100, show_default=True, help="Rounds of the runs that choose learning rates.")
 @click.option("--clients", default=2000, show_default=True, help="Clients a round, |U|.")
-@click.option("--gamma-sd", type=float, help="Spread of users' bias severity.  [default: sqrt(0.1)]")
+@_gamma_sd_option
+@_policy_options
 @click.option("--seed", default=0, show_default=True, help="Everything follows from it.")
 @click.option("--out", default="out", show_default=True, type=click.Path(path_type=Path), help="Folder for the report.")
 @click.option("--overwrite", is_flag=True, help="Replace results that other settings left in the folder.")
@@ -103,7 +125,10 @@ def run(
     rounds: int,
     tuning_rounds: int,
     clients: int,
-    gamma_sd: float | None,
+    gamma_sd: float,
+    policy_fraction: float,
+    policy_epochs: int,
+    policy_rate: float,
     seed: int,
     out: Path,
     overwrite: bool,
@@ -125,14 +150,15 @@ def run(
 
     run_comparison(
         data,
-        dict(
+        Comparison(
             gammas=gammas,
             repeats=repeats,
             rounds=rounds,
             tuning_rounds=tuning_rounds,
             clients=clients,
+            gamma_sd=gamma_sd,
+            policy=PolicySettings(policy_fraction, policy_epochs, learning_rate=policy_rate),
             seed=seed,
-            **({} if gamma_sd is None else {"gamma_sd": gamma_sd}),
         ),
         out=out,
         overwrite=overwrite,
@@ -147,7 +173,7 @@ def run(
 @click.option("--propensity", default="known", show_default=True,
               help="What clicks are divided by: known, none (FedAvg), or one number a rank: 1,0.5,...")  # fmt: skip
 @click.option("--gamma", default=1.0, show_default=True, help="Bias severity: examination is (1 / rank) ** gamma.")
-@click.option("--gamma-sd", type=float, help="Its spread between users.  [default: sqrt(0.1)]")
+@_gamma_sd_option
 @click.option("--relevant-grade", type=int, help="Lowest relevant grade.  [default: 3 of 0..4, 1 of 0..2]")
 @click.option("--clients", default=2000, show_default=True, help="Clients a round, |U|.")
 @click.option("--rounds", default=200, show_default=True, help="Rounds, T.")
@@ -171,6 +197,7 @@ def run(
 @click.option("--users", type=int, help="A fixed population of so many users.  [default: new users every round]")
 @click.option("--concentration", default=0.1, show_default=True, help="With --users: how alike users' queries are.")
 @click.option("--poisson", is_flag=True, help="With --users: each takes part independently, not a fixed number.")
+@_policy_options
 @click.option("--evaluate-every", default=10, show_default=True, help="Rounds between two points of the curve.")
 @click.option("--seed", default=0, show_default=True, help="Everything follows from it.")
 @click.option("--out", type=click.Path(path_type=Path),

@@ -28,6 +28,7 @@ from fultr.letor import read_letor
 from fultr.letor_files import map_text
 from fultr.letor_write import write_letor
 from fultr.metrics import average_relevant_position, default_relevant_grade, mrr, ndcg, precision, summarise
+from fultr.policy import PolicySettings
 from fultr.population import FiniteUsers, FreshUsers
 from fultr.propensity import Propensity
 from fultr.rankers import LinearRanker
@@ -38,10 +39,9 @@ from fultr.synthetic import generate
 
 
 def run_comparison(
-    data: str, options: dict[str, Any], *, out: Path, overwrite: bool, threads: int | None, as_json: bool
+    data: str, settings: Comparison, *, out: Path, overwrite: bool, threads: int | None, as_json: bool
 ) -> None:
     """`fultr run`."""
-    settings = Comparison(**options)
     if not overwrite:
         _refuse_other_results(out / "results.json", {"data": Path(data).name, "settings": asdict(settings)})
     begun = time.monotonic()
@@ -81,7 +81,7 @@ def simulate_once(
     fold: int,
     propensity: str,
     gamma: float,
-    gamma_sd: float | None,
+    gamma_sd: float,
     relevant_grade: int | None,
     clients: int,
     rounds: int,
@@ -100,6 +100,9 @@ def simulate_once(
     users: int | None,
     concentration: float,
     poisson: bool,
+    policy_fraction: float,
+    policy_epochs: int,
+    policy_rate: float,
     evaluate_every: int,
     seed: int,
     out: Path | None,
@@ -114,7 +117,6 @@ def simulate_once(
         pairs,
         initial,
     )
-    spread = ClickModel.gamma_sd if gamma_sd is None else gamma_sd
     sampling: Any = "poisson" if poisson else "uniform"
     splits = load(data, fold=fold, threads=threads)
     if out is not None:
@@ -126,8 +128,9 @@ def simulate_once(
             clients=clients,
             rounds=rounds,
             seed=seed,
+            policy=PolicySettings(policy_fraction, policy_epochs, learning_rate=policy_rate),
             displayed=displayed,
-            model=ClickModel(gamma, spread, relevant_grade),
+            model=ClickModel(gamma, gamma_sd, relevant_grade),
             sessions=Sessions(queries, clicks),
             population=FreshUsers()
             if users is None
