@@ -156,7 +156,7 @@ def _page(outcome: Outcome, svg: str, seconds: float) -> str:
         for c in outcome.choices
     ]
     return template.render(
-        title="Federated unbiased learning to rank: FedIPS, FedAvg and λLinear",
+        title="FedIPS, FedAvg and λLinear across bias severities",
         lead=lead,
         sentences=sentences(outcome),
         table=table(outcome),
