@@ -114,7 +114,7 @@ def test_ranking_a_compressed_file_gives_the_same(folder, trained, tmp_path):
 
 
 def test_run_writes_a_report_and_the_same_one_again(folder, tmp_path):
-    small = ["--data", folder, "--gamma", "0.5,2", "--repeats", "2", *SMALL, "--tuning-rounds", "3"]
+    small = ["--data", folder, "--gamma", "0.5,2", "--repeats", "2", *SMALL]
     first = fultr("run", *small, "--out", tmp_path / "a")
     second = fultr("run", *small, "--out", tmp_path / "b", "--threads", "1")
     assert first.returncode == 0, first.stderr

@@ -47,8 +47,7 @@ def test_the_effect_on_generated_data():
     settings = Comparison(
         repeats=10,
         rounds=100,
-        tuning_rounds=60,
-        client_rates=(1e-3, 1e-2, 1e-1),
+        client_rates=(3e-3, 1e-2, 3e-2, 1e-1),
         server_rates=(0.5, 2.0),
         evaluate_every=20,
         lambda_linear=LambdaLinear((0.1,), 10),

@@ -45,7 +45,7 @@ def test_clear_differences_are_called_clear():
         r"At γ = 0.5, FedIPS minus FedAvg is \+0.0[45]\d+ ± 0.000\d \([^)]* errors, p = \S+: clear\)", said
     )
     assert re.search(r"FedIPS goes (49|50|51)% of the way", said)
-    assert "FedAvg loses more by +0.0" in said
+    assert "FedAvg's loss minus FedIPS's is +0.0" in said
     assert "edge of its grid was chosen for FedIPS at γ = 0.5 (server), FedIPS at γ = 2 (server)" in said
 
 

@@ -109,7 +109,6 @@ def cli() -> None:
               help="Bias severities, with commas between them.")  # fmt: skip
 @click.option("--repeats", default=5, show_default=True, help="Repeats of every run.")
 @click.option("--rounds", default=200, show_default=True, help="Rounds of federated training, T.")
-@click.option("--tuning-rounds", default=100, show_default=True, help="Rounds of the runs that choose learning rates.")
 @click.option("--clients", default=2000, show_default=True, help="Clients a round, |U|.")
 @_gamma_sd_option
 @_policy_options
@@ -123,7 +122,6 @@ def run(
     gammas: tuple[float, ...],
     repeats: int,
     rounds: int,
-    tuning_rounds: int,
     clients: int,
     gamma_sd: float,
     policy_fraction: float,
@@ -154,7 +152,6 @@ def run(
             gammas=gammas,
             repeats=repeats,
             rounds=rounds,
-            tuning_rounds=tuning_rounds,
             clients=clients,
             gamma_sd=gamma_sd,
             policy=PolicySettings(policy_fraction, policy_epochs, learning_rate=policy_rate),

@@ -52,7 +52,7 @@ def run_comparison(
     if as_json:
         print_json({**outcome.as_dict(), "findings": sentences(outcome), "files": [str(path) for path in written]})
         return
-    heading = ["NDCG@5, test queries", *(f"γ = {gamma:g}" for gamma in settings.gammas)]
+    heading = [f"NDCG@{settings.k}, test queries", *(f"γ = {gamma:g}" for gamma in settings.gammas)]
     print_table([heading, *([name, *cells] for name, cells in table(outcome))])
     for sentence in sentences(outcome):
         print("•", sentence)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -25,12 +26,14 @@ def print_json(value: Any) -> None:
 
 def print_table(rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Print rows on stdout, the first of which is the heading; the first column to the left, others to the right."""
-    table = Table(title=title or None, title_justify="left", title_style="bold", header_style="bold")
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", header_style="bold", box=box.SIMPLE_HEAD
+    )
     for i, name in enumerate(rows[0]):
         table.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
     for row in rows[1:]:
         table.add_row(*row)
-    Console(highlight=False).print(table)
+    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
 
 
 @contextmanager

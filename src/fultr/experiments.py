@@ -1,8 +1,8 @@
 """The paper's comparison: FedIPS, FedAvg and λLinear across bias severities, tuned on validation, repeated.
 
 Repeats differ in the logging policy's sample, users, queries and clicks. Learning rates are chosen for each algorithm
-and gamma by NDCG@k on the validation queries after the last tuning round of one extra repeat; test queries take no
-part in any choice.
+and gamma by NDCG@k on the validation queries after the last round of one extra repeat; test queries take no part in
+any choice.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from fultr.streams import Purpose, generator
 from fultr.threads import default_threads, run_chunks
 from fultr.types import Float32s, Float64s, Int64s
 
-PAPER_CLIENT_RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
-PAPER_SERVER_RATES = (0.05, 0.5, 1.0, 2.0)
-"""Section 4, Baselines: the grids of eta_l and eta_g."""
+CLIENT_RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+SERVER_RATES = (0.1, 0.5, 2.0)
+"""The grids of eta_l and eta_g. The paper's, {1e-5, 1e-4, ..., 1e-1} and {0.05, 0.5, 1, 2}, is wider and coarser: at
+strong bias the best eta_l lies between two of its powers of ten."""
 
 ALGORITHMS = {"FedIPS": FedIPS(), "FedAvg": FedAvg()}
 _TUNING_REPEAT = 1_000_000  # its seed lies this far from those of the repeats that are reported
@@ -45,7 +46,6 @@ class Comparison:
         repeats: of every run.
         clients: |U|.
         rounds: T.
-        tuning_rounds: rounds of the runs that choose learning rates.
         client_rates: grid of eta_l.
         server_rates: grid of eta_g.
         gamma_sd: spread of users' bias severity, see `ClickModel`.
@@ -62,9 +62,8 @@ class Comparison:
     repeats: int = 5
     clients: int = 2000
     rounds: int = 200
-    tuning_rounds: int = 100
-    client_rates: tuple[float, ...] = PAPER_CLIENT_RATES
-    server_rates: tuple[float, ...] = PAPER_SERVER_RATES
+    client_rates: tuple[float, ...] = CLIENT_RATES
+    server_rates: tuple[float, ...] = SERVER_RATES
     gamma_sd: float = ClickModel.gamma_sd
     sessions: Sessions = Sessions()
     displayed: int = 5
@@ -75,7 +74,7 @@ class Comparison:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("repeats", "clients", "rounds", "tuning_rounds", "evaluate_every", "k", "displayed"):
+        for name in ("repeats", "clients", "rounds", "evaluate_every", "k", "displayed"):
             check_number(name, getattr(self, name), least=1, whole=True)
         check_number("seed", self.seed, least=0, whole=True)
         for name in ("gammas", "client_rates", "server_rates"):
@@ -165,7 +164,7 @@ class _Job:
 def work_units(settings: Comparison) -> int:
     """How many rounds and epochs a comparison consists of, for a progress bar."""
     runs = len(ALGORITHMS) * len(settings.gammas)
-    tuning = runs * len(settings.client_rates) * len(settings.server_rates) * settings.tuning_rounds
+    tuning = runs * len(settings.client_rates) * len(settings.server_rates) * settings.rounds
     epochs = settings.lambda_linear.epochs * (len(settings.lambda_linear.learning_rates) + settings.repeats)
     return tuning + runs * settings.repeats * settings.rounds + epochs
 
@@ -256,7 +255,7 @@ def _tune(
     pairs = list(itertools.product(settings.client_rates, settings.server_rates))
     groups = list(itertools.product(ALGORITHMS, settings.gammas))
     jobs = [_Job(name, gamma, *pair, _TUNING_REPEAT) for name, gamma in groups for pair in pairs]
-    runs = _run(data, settings, policies, jobs, settings.tuning_rounds, ("valid",), threads, lambda: tick("Tuning"))
+    runs = _run(data, settings, policies, jobs, settings.rounds, ("valid",), threads, lambda: tick("Tuning"))
     choices = []
     for i, (name, gamma) in enumerate(groups):
         scores = [float(run.curve.ndcg["valid"][-1]) for run in runs[i * len(pairs) : (i + 1) * len(pairs)]]

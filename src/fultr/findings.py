@@ -88,7 +88,8 @@ def sentences(outcome: Outcome) -> list[str]:
         drop = {name: outcome.final(name, low) - outcome.final(name, high) for name in ("FedAvg", "FedIPS")}
         said.append(
             f"From γ = {low:g} to γ = {high:g}, FedAvg loses {estimate(drop['FedAvg'])} and FedIPS "
-            f"{estimate(drop['FedIPS'])}; FedAvg loses more by {_gap(estimate(drop['FedAvg'] - drop['FedIPS']))}."
+            f"{estimate(drop['FedIPS'])}: FedAvg's loss minus FedIPS's is "
+            f"{_gap(estimate(drop['FedAvg'] - drop['FedIPS']))}."
         )
     policy, ceiling = estimate(outcome.policy), estimate(outcome.lambda_linear)
     said.append(

@@ -286,13 +286,13 @@ class Inspection:
 
     def counts_table(self) -> list[list[str]]:
         """A heading and one row for each file and for all."""
-        heading = ["part", "queries", "documents", "per query", "features", "grades"]
-        rows = [[*heading, "queries kept", "documents kept", "per query kept"]]
+        kept = ["queries kept", "documents kept", "per query"]
+        rows = [["part", "queries", "documents", "per query", *kept, "features", "grades, %"]]
         for row in self.counts:
-            grades = " ".join(f"{grade}: {n / row.documents:.1%}" for grade, n in enumerate(row.grades))
-            before = [f"{row.queries:,}", f"{row.documents:,}", f"{row.documents_per_query:.2f}", f"{row.features:,}"]
+            grades = " ".join(f"{100 * n / row.documents:.1f}" for n in row.grades)
+            before = [f"{row.queries:,}", f"{row.documents:,}", f"{row.documents_per_query:.2f}"]
             after = [f"{row.kept_queries:,}", f"{row.kept_documents:,}", f"{row.kept_documents_per_query:.2f}"]
-            rows.append([row.part, *before, grades, *after])
+            rows.append([row.part, *before, *after, f"{row.features:,}", grades])
         return rows
 
     def comparison_table(self) -> list[list[str]]:

@@ -42,7 +42,7 @@ class PolicySettings:
     fraction: float = 0.01
     epochs: int = 50
     batch: int = 16
-    learning_rate: float = 0.1
+    learning_rate: float = 0.003
     initial: Literal["zero", "random"] = "random"
     reduction: Literal["sum", "mean"] = "sum"
 
