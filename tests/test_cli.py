@@ -131,9 +131,71 @@ def test_run_writes_a_report_and_the_same_one_again(folder, tmp_path):
         assert outside not in page
     other = fultr("run", *small, "--out", tmp_path / "a", "--seed", "1")
     assert other.returncode == 2
-    assert "holds results of another configuration (they differ in settings); give another --out" in other.stderr
+    assert "holds results of another configuration (they differ in their settings); give another --out" in other.stderr
     assert fultr("run", *small, "--out", tmp_path / "a", "--seed", "1", "--overwrite", "--json").returncode == 0
     assert json.loads((tmp_path / "a" / "results.json").read_text())["settings"]["seed"] == 1
+
+
+def test_results_of_other_data_are_not_replaced(folder, tmp_path):
+    """Folders of the same name are told apart by what they hold."""
+    small = ["--gamma", "1", "--repeats", "1", "--clients", "20", "--rounds", "1", "--out", tmp_path / "out"]
+    for place in ("a", "b"):
+        (tmp_path / place / "set").mkdir(parents=True)
+        for name in ("train", "vali", "test"):
+            text = (folder / f"{name}.txt").read_text()
+            (tmp_path / place / "set" / f"{name}.txt").write_text(
+                text if place == "a" else text.replace("0 qid", "1 qid", 9)
+            )
+    assert fultr("run", "--data", tmp_path / "a" / "set", *small).returncode == 0
+    assert fultr("run", "--data", tmp_path / "a" / "set", *small).returncode == 0
+    done = fultr("run", "--data", tmp_path / "b" / "set", *small)
+    assert done.returncode == 2
+    assert "they differ in their data" in done.stderr
+
+
+def test_features_that_a_file_lacks_are_told(folder, trained, tmp_path):
+    (tmp_path / "some.txt").write_text("1 qid:1 1:0.5 3:1\n0 qid:1 1:0.1 3:2\n")
+    (tmp_path / "none.txt").write_text("1 qid:1 1000:0.5\n0 qid:1 1001:0.1\n")
+    done = fultr("rank", trained / "ranker.json", tmp_path / "some.txt")
+    assert done.returncode == 0
+    assert "4 of the ranker's 6 features do not occur; they count as 0" in done.stderr
+    done = fultr("rank", trained / "ranker.json", tmp_path / "none.txt")
+    assert done.returncode == 2
+    assert "has none of the 6 features that the ranker was trained on" in done.stderr
+
+
+def test_pipes(folder, trained):
+    """Standard input can be scored; a reader that goes away ends the command quietly."""
+    binary = str(Path(sys.executable).parent / "fultr")
+    with (folder / "test.txt").open() as text:
+        scored = subprocess.run(
+            [binary, "rank", trained / "ranker.json", "/dev/stdin"],
+            stdin=text,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert scored.stdout == fultr("rank", trained / "ranker.json", folder / "test.txt").stdout
+    trec = f"cat {folder / 'test.txt'} | {binary} rank {trained / 'ranker.json'} /dev/stdin --format trec"
+    done = subprocess.run(trec, shell=True, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "which a pipe does not allow" in done.stderr
+    gone = f"{binary} rank {trained / 'ranker.json'} {folder / 'test.txt'} | true"
+    assert subprocess.run(gone, shell=True, capture_output=True, text=True, check=True).stderr == ""
+
+
+def test_writing_to_a_device_leaves_it_in_place(folder, trained, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    reader = subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE, text=True)
+    done = fultr("rank", trained / "ranker.json", folder / "test.txt", "-o", tmp_path / "pipe")
+    assert done.returncode == 0, done.stderr
+    assert reader.communicate()[0] == fultr("rank", trained / "ranker.json", folder / "test.txt").stdout
+    assert (tmp_path / "pipe").is_fifo()
+    for bad in (".", "x" * 300, "some.txt/x"):
+        (tmp_path / "some.txt").write_text("")
+        done = fultr("rank", trained / "ranker.json", folder / "test.txt", "-o", bad, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
 
 
 def test_data_make_reads_back_identically(tmp_path):
@@ -173,6 +235,14 @@ def test_inspect_real_mq2008_agrees_with_its_page(real_data):
         (["simulate", "--data", "synthetic-yaho"], "no data set is called 'synthetic-yaho'; there are synthetic,"),
         (["simulate", "--users", "10"], "clients: expected a number, at most 10, found 2000"),
         (["run", "--gamma", "1;2"], "expected numbers with commas between them"),
+        (["run", "--gamma", "1,1"], "gammas: expected one or more different numbers"),
+        (["run", "--gamma", "1,-1"], "gamma: expected a number, at least 0, found -1"),
+        (["run", "--seed", "1" + "0" * 30], "seed: expected a whole number, at least 0, at most 1,000,000"),
+        (["simulate", "--seed", "1" + "0" * 30], "seed: expected a whole number"),
+        (["simulate", "--rounds", "1" + "0" * 400], "rounds"),
+        (["simulate", "--displayed", "10000000000"], "displayed: expected a whole number, at least 1, at most 1,000"),
+        (["simulate", "--poisson"], "give --users too"),
+        (["simulate", "--fold", "4"], "fold: generated data sets have no folds, found 4"),
         (["run", "--repeats", "0"], "repeats: expected a whole number, at least 1, found 0"),
         (["rank", "none.json", "x"], "none.json: cannot be read: No such file"),
         (["evaluate", "none.json", "synthetic"], "none.json: cannot be read"),

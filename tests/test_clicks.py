@@ -166,7 +166,7 @@ def test_attraction_follows_the_grades():
     [
         (lambda: ClickModel(gamma=-1), "gamma: expected a number, at least 0, found -1"),
         (lambda: ClickModel(other=1.5), "other: expected a number, at least 0, at most 1, found 1.5"),
-        (lambda: Sessions(clicks=0), "clicks: expected a whole number, at least 1, found 0"),
+        (lambda: Sessions(clicks=0), "clicks: expected a whole number, at least 1, at most 1,000,000, found 0"),
         (lambda: ClickModel(gamma=float("nan")), "gamma: expected a number, at least 0, found nan"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fultr.data import RankingData
+from fultr.data import RankingData, Splits
 from fultr.errors import FultrError
 
 
@@ -86,12 +86,25 @@ def test_splits_are_whole_queries_and_follow_the_seed():
         data.split([0.5, 0.6])
 
 
+def test_splits_must_have_the_same_features():
+    rng = np.random.default_rng(0)
+    with pytest.raises(FultrError, match="expected the same features in all three"):
+        Splits(plain.random_data(rng, features=5), plain.random_data(rng, features=5), plain.random_data(rng), "x")
+
+
 def test_fingerprints_tell_data_apart():
     data = plain.random_data(np.random.default_rng(0))
     other = plain.random_data(np.random.default_rng(0))
     assert data.fingerprint() == other.fingerprint()
-    other.features[3, 2] += 1
-    assert data.fingerprint() != other.fingerprint()
+    for row, column in ((0, 0), (3, 2), (-1, -1)):
+        before = other.fingerprint()
+        other.features[row, column] += 1
+        assert other.fingerprint() != before
+    swapped = data.features.copy()
+    swapped[[0, 5]] = swapped[[5, 0]]
+    assert RankingData(swapped, data.labels, data.offsets, data.query_ids, data.feature_ids).fingerprint() != (
+        data.fingerprint()
+    )
 
 
 @pytest.mark.parametrize(

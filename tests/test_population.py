@@ -70,6 +70,21 @@ def test_alike_users_draw_every_query_alike(train):
     assert abs(((counts - expected) ** 2 / expected).mean() - 1) < 6 * np.sqrt(2 / train.queries)
 
 
+def test_pools_hold_distinct_queries(train):
+    pools = make(train, concentration=10.0).pools
+    assert all(np.unique(pool).size == pool.size for pool in pools)
+
+
+def test_a_tiny_concentration_gives_clusters_by_their_size(train):
+    """Then every user has one cluster; how many have which follows the clusters' sizes."""
+    cluster_of = query_clusters(train, 10, 0)
+    sizes = np.bincount(cluster_of, minlength=10) / train.queries
+    for concentration in (1e-3, 1e-6):
+        first = cluster_of[make(train, users=4000, pool=3, concentration=concentration).pools[:, 0]]
+        found = np.bincount(first, minlength=10) / 4000
+        assert (np.abs(found - sizes) < 4 * np.sqrt(sizes * (1 - sizes) / 4000) + 1e-12).all()
+
+
 def test_fresh_users_are_new_in_every_round(train):
     users = cohorts(FreshUsers(), train, ClickModel(), 50, 0)
     assert users.pools.size == 0
@@ -77,5 +92,5 @@ def test_fresh_users_are_new_in_every_round(train):
 
 
 def test_a_cohort_larger_than_the_population_is_refused(train):
-    with pytest.raises(FultrError, match="clients: expected a number, at most 1000, found 1001"):
+    with pytest.raises(FultrError, match="clients: expected a number, at most 1,000, found 1001"):
         make(train, clients=1001)

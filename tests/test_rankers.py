@@ -38,6 +38,12 @@ def test_a_saved_ranker_is_the_same_to_the_last_bit(ranker, tmp_path):
         (lambda c: json.dumps({k: v for k, v in c.items() if k != "weights"}), "damaged ranker file: 'weights'"),
         (lambda c: json.dumps(c | {"weights": [1.0]}), "damaged ranker file"),
         (lambda c: json.dumps(c | {"weights": ["x"] * 7}), "damaged ranker file"),
+        (lambda c: json.dumps(c | {"weights": [1e300] * 7}), "a weight is not finite"),
+        (lambda c: json.dumps(c | {"feature_ids": [10**30] * 7}), "damaged ranker file"),
+        (lambda c: json.dumps(c | {"feature_ids": [7, 6, 5, 4, 3, 2, 1]}), "expected ascending whole numbers"),
+        (lambda c: json.dumps(c | {"feature_ids": [1.5, 2, 3, 4, 5, 6, 7]}), "expected ascending whole numbers"),
+        (lambda c: json.dumps(c | {"normalised": "false"}), "normalised: expected true or false"),
+        (lambda c: "[" * 200_000, "found no JSON"),
         (lambda c: json.dumps(c | {"weights": [float("nan")] * 7}), "a weight is not finite"),
     ],
 )

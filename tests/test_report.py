@@ -36,7 +36,9 @@ def outcome(repeats: int = 4, gain: float = 0.05, noise: float = 0.001) -> Outco
         for name, gamma in curves
     )
     level = np.ones(repeats) + noise * rng.standard_normal(repeats)
-    return Outcome(settings, "made-up", rounds, curves, 0.3 * level, 0.45 * level, 0.65 * level, choices, 0.1)
+    return Outcome(
+        settings, "made-up", ("a", "b", "c"), rounds, curves, 0.3 * level, 0.45 * level, 0.65 * level, choices, 0.1
+    )
 
 
 def test_clear_differences_are_called_clear():

@@ -80,20 +80,20 @@ class StopHereError(Exception):
     pass
 
 
+def stop_at(last):
+    def on_round(done):
+        if done == last:
+            raise StopHereError
+
+    return on_round
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(data, tmp_path, kind):
     algorithm = FedIPS(server=ServerOptimiser(kind, 0.3))
     options = dict(clients=40, rounds=23, evaluate_every=5, seed=3)
     whole = simulate(data, algorithm, **options)
     path = tmp_path / "run.npz"
-
-    def stop_at(last):
-        def on_round(done):
-            if done == last:
-                raise StopHereError
-
-        return on_round
-
     for last in (2, 9, 14):
         with pytest.raises(StopHereError):
             simulate(data, algorithm, checkpoint=path, checkpoint_every=4, on_round=stop_at(last), **options)
@@ -113,6 +113,18 @@ def test_a_longer_run_goes_on_from_a_shorter_one(data, tmp_path):
     assert longer.curve.rounds.tolist() == [0, 5, 10, 12]
     with pytest.raises(FultrError, match="is at round 12, past the 7 asked for"):
         simulate(data, clients=30, rounds=7, evaluate_every=5, checkpoint=path)
+
+
+def test_the_last_round_is_measured_wherever_a_run_was_stopped(data, tmp_path):
+    path = tmp_path / "run.npz"
+    with pytest.raises(StopHereError):
+        simulate(
+            data, clients=20, rounds=10, evaluate_every=3, checkpoint=path, checkpoint_every=5, on_round=stop_at(6)
+        )
+    same(
+        simulate(data, clients=20, rounds=5, evaluate_every=3, checkpoint=path),
+        simulate(data, clients=20, rounds=5, evaluate_every=3),
+    )
 
 
 def test_a_checkpoint_of_other_settings_is_refused(data, tmp_path):
@@ -189,6 +201,21 @@ def test_a_given_policy_is_used(data):
     same(simulate(data, clients=20, rounds=3, seed=7, policy=trained), simulate(data, clients=20, rounds=3, seed=7))
 
 
+def test_numbers_may_be_numpy_and_propensities_an_array(data):
+    same(
+        simulate(
+            data, FedIPS(propensity=np.array([1.0, 0.5, 0.3, 0.2, 0.1])), clients=np.int64(20), rounds=np.int32(2)
+        ),
+        simulate(data, FedIPS(propensity=(1.0, 0.5, 0.3, 0.2, 0.1)), clients=20, rounds=2),
+    )
+
+
+def test_rankers_remember_whether_features_were_normalised(data):
+    raw = Splits(data.train, data.valid, data.test, "raw", normalised=False)
+    assert not simulate(raw, clients=5, rounds=1).ranker.normalised
+    assert simulate(data, clients=5, rounds=1).ranker.normalised
+
+
 def test_seeds_and_splits(data):
     one = simulate(data, clients=20, rounds=2, seed=1, splits=("valid",))
     assert list(one.curve.ndcg) == ["valid"]
@@ -205,9 +232,14 @@ def test_divergence_is_measured_not_fatal(data, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(clients=0), "clients: expected a whole number, at least 1, found 0"),
-        (dict(rounds=-1), "rounds: expected a whole number, at least 0, found -1"),
-        (dict(seed=-1), "seed: expected a whole number, at least 0, found -1"),
+        (dict(clients=0), "clients: expected a whole number, at least 1, at most 100,000,000, found 0"),
+        (dict(clients=50.0), "clients: expected a whole number"),
+        (dict(k=0), "k: expected a whole number, at least 1, at most 100,000,000, found 0"),
+        (dict(checkpoint="nowhere/run.npz"), "there is no folder nowhere"),
+        (dict(policy=np.ones(1000, np.float32)), r"policy: expected .* weights of 6 features, found float32 \(1000,\)"),
+        (dict(policy=[1.0]), "policy: expected .* found list"),
+        (dict(rounds=-1), "rounds: expected a whole number, at least 0, at most 100,000,000, found -1"),
+        (dict(seed=-1), "seed: expected a whole number, at least 0, at most .*, found -1"),
         (dict(splits=("train",)), "splits: expected one of valid, test; found 'train'"),
         (dict(displayed=3, algorithm=FedIPS(propensity=(1.0,))), "expected 3 numbers, one a displayed rank; found 1"),
     ],

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from fultr.checks import check_number
+from fultr.checks import check_number, check_seed
 from fultr.data import Splits
 from fultr.errors import FultrError
 from fultr.metrics import mean_over_queries, ndcg_of_rankers
@@ -80,6 +80,7 @@ def train_lambda_linear(
     >>> result.learning_rate, result.epoch
     (0.1, 1)
     """
+    check_seed(seed)
     rates = settings.learning_rates
     weights = np.zeros((len(rates), settings.epochs, data.train.width), np.float32)
 
@@ -104,7 +105,7 @@ def train_lambda_linear(
     best, epoch = np.unravel_index(np.argmax(validation), validation.shape)
     training = {"data": data.name, "algorithm": "LambdaLinear", **asdict(settings), "seed": seed, "k": k}
     return LambdaLinearResult(
-        LinearRanker(weights[best, epoch], data.train.feature_ids, training=training),
+        LinearRanker(weights[best, epoch], data.train.feature_ids, data.normalised, training),
         learning_rate=rates[best],
         epoch=int(epoch) + 1,
         validation=validation,

@@ -49,7 +49,7 @@ def run_benchmarks(names: Sequence[str], as_json: bool) -> None:
     benchmarks = {"round": _bench_round, "evaluate": _bench_evaluate, "read": _bench_read}
     figures = [figure for name in names for figure in benchmarks[name]()]
     if as_json:
-        print_json([figure.__dict__ for figure in figures])
+        print_json({"figures": [figure.__dict__ for figure in figures]})
         return
     print_table([["measured", "value", "wanted"], *(figure.row() for figure in figures)])
 

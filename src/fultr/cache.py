@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from fultr.data import RankingData
+from fultr.errors import FultrError
 from fultr.files import is_abandoned, writer_tag
 
 _FORMAT = 1  # part of every key: raise it when the reader, the generator or the files of an entry change
@@ -42,7 +43,10 @@ def cache_folder() -> Path | None:
     if setting == "off":
         return None
     if setting:
-        return Path(setting).expanduser()
+        try:
+            return Path(setting).expanduser()
+        except RuntimeError as error:
+            raise FultrError(f"FULTR_CACHE: {error}: found {setting!r}") from None
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if base else Path("~/.cache").expanduser()) / "fultr"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from numbers import Integral, Real
 
 from fultr.errors import FultrError
 
@@ -15,6 +16,7 @@ def check_number(
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
+    below: float | None = None,
     whole: bool = False,
 ) -> None:
     """Refuse a number that is not finite, not whole where it must be, or out of bounds.
@@ -23,19 +25,24 @@ def check_number(
     Traceback (most recent call last):
     fultr.errors.FultrError: rounds: expected a whole number, at least 0, found -1
     """
-    bounds = {"at least": least, "above": above, "at most": most}
+    bounds = {"at least": least, "above": above, "at most": most, "below": below}
     wanted = ["a whole number" if whole else "a number"]
-    wanted += [f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None]
+    wanted += [f"{word} {bound:,}" for word, bound in bounds.items() if bound is not None]
     good = (
-        isinstance(value, int | float)
-        and math.isfinite(value)
-        and (not whole or value == int(value))
+        isinstance(value, Integral if whole else Real)
+        and (whole or math.isfinite(value))
         and (least is None or value >= least)
         and (above is None or value > above)
         and (most is None or value <= most)
+        and (below is None or value < below)
     )
     if not good:
-        raise FultrError(f"{name}: expected {', '.join(wanted)}, found {value!r}")
+        raise FultrError(f"{name}: expected {', '.join(wanted)}, found {str(value)[:40]}")
+
+
+def check_seed(seed: int) -> None:
+    """Refuse what is not a whole number from 0 to 2**40."""
+    check_number("seed", seed, least=0, most=2**40, whole=True)
 
 
 def check_choice(name: str, value: str, choices: Collection[str]) -> None:

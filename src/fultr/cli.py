@@ -5,7 +5,9 @@ Modules that only some commands need, such as those that draw, are imported insi
 
 from __future__ import annotations
 
+import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,8 +26,10 @@ DATA_HELP = "synthetic, synthetic-yahoo, synthetic-istella, or a folder or file 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command; bad input or usage ends with one line on stderr and exit code 2."""
+    warnings.showwarning = lambda message, *_: click.echo(f"fultr: {message}", err=True)
     try:
         status = cli.main(arguments, prog_name="fultr", standalone_mode=False)
+        sys.stdout.flush()
         code = status if isinstance(status, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
@@ -34,13 +38,20 @@ def main(arguments: list[str] | None = None) -> None:
         command = error.ctx.command_path if error.ctx else "fultr"
         click.echo(f"{command}: {error.format_message()} (see {command} --help)", err=True)
         code = 2
-    except (FultrError, click.ClickException) as error:
-        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        click.echo(f"fultr: {text}", err=True)
+    except FultrError as error:
+        click.echo(f"fultr: {error}", err=True)
         code = 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("fultr: interrupted", err=True)
         code = 130
+    except MemoryError as error:
+        click.echo(f"fultr: not enough memory: {error}", err=True)
+        code = 1
+    except OSError as error:  # the reader of a pipe went away, or the disk is full
+        if not isinstance(error, BrokenPipeError):
+            click.echo(f"fultr: {error}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 1
     sys.exit(code)
 
 
@@ -76,6 +87,17 @@ def _gamma_sd_option(command: _Command) -> _Command:
     )(command)
 
 
+def _reading_options(command: _Command) -> _Command:
+    """How LETOR files are read."""
+    for option in (
+        click.option("--sentinel", multiple=True, help="A value that means `no value`, such as 1.79769313486232e+308."),
+        click.option("--merge", is_flag=True, help="Allow that a query comes back later in a file."),
+        click.option("--fold", default=1, show_default=True, help="Which fold, where a data set has folds."),
+    ):
+        command = option(command)
+    return command
+
+
 def _numbers(kind: type) -> Callable[[click.Context, click.Parameter, str], tuple[Any, ...]]:
     def convert(context: click.Context, parameter: click.Parameter, text: str) -> tuple[Any, ...]:
         try:
@@ -96,7 +118,7 @@ def cli() -> None:
 
     \b
     Begin with
-      fultr run                               the paper's comparison on generated data, two minutes
+      fultr run                               the paper's comparison on generated data, a minute or two
       fultr simulate --gamma 2 --out out/sim  one training run, with its ranker
       fultr evaluate out/sim/ranker.json synthetic
       fultr data inspect FOLDER               what a data set holds
@@ -105,6 +127,7 @@ def cli() -> None:
 
 @cli.command()
 @click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
+@_reading_options
 @click.option("--gamma", "gammas", default="0.5,1,2", show_default=True, callback=_numbers(float),
               help="Bias severities, with commas between them.")  # fmt: skip
 @click.option("--repeats", default=5, show_default=True, help="Repeats of every run.")
@@ -112,13 +135,16 @@ def cli() -> None:
 @click.option("--clients", default=2000, show_default=True, help="Clients a round, |U|.")
 @_gamma_sd_option
 @_policy_options
-@click.option("--seed", default=0, show_default=True, help="Everything follows from it.")
+@click.option("--seed", default=0, show_default=True, help="Users, clicks and logging policy follow from it.")
 @click.option("--out", default="out", show_default=True, type=click.Path(path_type=Path), help="Folder for the report.")
 @click.option("--overwrite", is_flag=True, help="Replace results that other settings left in the folder.")
 @_threads_option
 @_json_option
 def run(
     data: str,
+    fold: int,
+    merge: bool,
+    sentinel: tuple[str, ...],
     gammas: tuple[float, ...],
     repeats: int,
     rounds: int,
@@ -148,6 +174,7 @@ def run(
 
     run_comparison(
         data,
+        dict(fold=fold, merge=merge, sentinel=sentinel or "auto"),
         Comparison(
             gammas=gammas,
             repeats=repeats,
@@ -166,7 +193,7 @@ def run(
 
 @cli.command()
 @click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
-@click.option("--fold", default=1, show_default=True, help="Which fold, where a data set has folds.")
+@_reading_options
 @click.option("--propensity", default="known", show_default=True,
               help="What clicks are divided by: known, none (FedAvg), or one number a rank: 1,0.5,...")  # fmt: skip
 @click.option("--gamma", default=1.0, show_default=True, help="Bias severity: examination is (1 / rank) ** gamma.")
@@ -192,11 +219,11 @@ def run(
 @click.option("--clip", type=float, help="Largest weight 1 / propensity of a click.  [default: no limit]")
 @click.option("--epochs", default=1, show_default=True, help="Passes of a client over its log.")
 @click.option("--users", type=int, help="A fixed population of so many users.  [default: new users every round]")
-@click.option("--concentration", default=0.1, show_default=True, help="With --users: how alike users' queries are.")
+@click.option("--concentration", type=float, help="With --users: how alike users' queries are.  [default: 0.1]")
 @click.option("--poisson", is_flag=True, help="With --users: each takes part independently, not a fixed number.")
 @_policy_options
 @click.option("--evaluate-every", default=10, show_default=True, help="Rounds between two points of the curve.")
-@click.option("--seed", default=0, show_default=True, help="Everything follows from it.")
+@click.option("--seed", default=0, show_default=True, help="Users, clicks and logging policy follow from it.")
 @click.option("--out", type=click.Path(path_type=Path),
               help="Folder for the ranker, curve and settings; the same command goes on where it stopped.")  # fmt: skip
 @_threads_option
@@ -222,13 +249,24 @@ def simulate(**options: Any) -> None:
 @click.option("--split", default="test", show_default=True, type=click.Choice(["train", "valid", "test"]),
               help="Which queries of a data set; a single file is taken as a whole.")  # fmt: skip
 @click.option("--k", "cutoffs", default="1,5,10", show_default=True, callback=_numbers(int), help="Cutoffs.")
-@click.option("--relevant-grade", type=int, help="Lowest relevant grade.  [default: 3 of 0..4, 1 of 0..2]")
-@click.option("--fold", default=1, show_default=True, help="Which fold, where a data set has folds.")
+@click.option("--relevant-grade", type=int, help="Lowest relevant grade.  [default: the one it was trained with]")
+@_reading_options
 @_json_option
 def evaluate(
-    ranker: Path, data: str, split: str, cutoffs: tuple[int, ...], relevant_grade: int | None, fold: int, as_json: bool
+    ranker: Path,
+    data: str,
+    split: str,
+    cutoffs: tuple[int, ...],
+    relevant_grade: int | None,
+    fold: int,
+    merge: bool,
+    sentinel: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Measure a RANKER (a file that `fultr simulate --out` wrote) on DATA: NDCG, MRR, precision, relevant position.
+
+    Of a data set, queries whose documents all have one grade are left out; of a single file, every query counts that
+    has a relevant document.
 
     \b
     Examples
@@ -237,7 +275,8 @@ def evaluate(
     """
     from fultr.commands import evaluate_ranker
 
-    evaluate_ranker(ranker, data, split, cutoffs, relevant_grade, fold, as_json)
+    reading = dict(fold=fold, merge=merge, sentinel=sentinel or "auto")
+    evaluate_ranker(ranker, data, split, cutoffs, relevant_grade, reading, as_json)
 
 
 @cli.command()
@@ -246,8 +285,9 @@ def evaluate(
 @click.option("--format", "layout", default="scores", show_default=True, type=click.Choice(["scores", "trec"]),
               help="scores: one a document, in the file's order. trec: query Q0 document rank score tag.")  # fmt: skip
 @click.option("--tag", default="fultr", show_default=True, help="Name of the run, last column of the TREC format.")
+@click.option("--sentinel", multiple=True, help="A value that means `no value`, such as 1.79769313486232e+308.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Where to write.  [default: stdout]")
-def rank(ranker: Path, file: Path, layout: str, tag: str, output: Path | None) -> None:
+def rank(ranker: Path, file: Path, layout: str, tag: str, sentinel: tuple[str, ...], output: Path | None) -> None:
     """Score or rank the documents of a LETOR FILE with a RANKER.
 
     In TREC format a document is named by the `docid = NAME` of its line's comment, else by its query and its place in
@@ -260,7 +300,7 @@ def rank(ranker: Path, file: Path, layout: str, tag: str, output: Path | None) -
     """
     from fultr.commands import rank_file
 
-    rank_file(ranker, file, layout, tag, output)
+    rank_file(ranker, file, layout, tag, sentinel, output)
 
 
 @cli.group()
@@ -270,9 +310,7 @@ def data() -> None:
 
 @data.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--fold", default=1, show_default=True, help="Which fold, where a data set has folds.")
-@click.option("--merge", is_flag=True, help="Allow that a query comes back later in a file.")
-@click.option("--sentinel", multiple=True, help="A value that means `no value`, such as 1.79769313486232e+308.")
+@_reading_options
 @_threads_option
 @_json_option
 def inspect_data(

@@ -13,7 +13,7 @@ from numba import njit
 from scipy.special import ndtr, ndtri
 
 from fultr.checks import check_number
-from fultr.data import RankingData
+from fultr.data import MAX_GRADE, RankingData
 from fultr.errors import FultrError
 from fultr.metrics import default_relevant_grade
 from fultr.policy import Display
@@ -75,7 +75,7 @@ class ClickModel:
         check_number("relevant", self.relevant, least=0, most=1)
         check_number("other", self.other, least=0, most=1)
         if self.relevant_grade is not None:
-            check_number("relevant_grade", self.relevant_grade, least=1, whole=True)
+            check_number("relevant_grade", self.relevant_grade, least=1, most=MAX_GRADE, whole=True)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Sessions:
 
     def __post_init__(self) -> None:
         for name in ("queries", "clicks", "most"):
-            check_number(name, getattr(self, name), least=1, whole=True)
+            check_number(name, getattr(self, name), least=1, most=10**6, whole=True)
 
 
 def bias_severities(model: ClickModel, uniform: Float64s) -> Float64s:

@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 
+from fultr.checks import check_number
 from fultr.clicks import ClickModel, Sessions
 from fultr.client import LocalTraining
-from fultr.console import print_json, print_table, progress_bar, say
-from fultr.data import RankingData
+from fultr.console import print_json, print_table, progress_bar, say, working
+from fultr.data import MAX_GRADE, RankingData, Splits
 from fultr.datasets import load
 from fultr.errors import FultrError
 from fultr.experiments import Comparison, compare, work_units
 from fultr.files import make_folder, written_whole
 from fultr.findings import sentences, table
-from fultr.layouts import inspect
-from fultr.letor import read_letor
+from fultr.layouts import Sentinel, inspect
+from fultr.letor import LetorFile
 from fultr.letor_files import map_text
 from fultr.letor_write import write_letor
 from fultr.metrics import average_relevant_position, default_relevant_grade, mrr, ndcg, precision, summarise
@@ -39,13 +40,22 @@ from fultr.synthetic import generate
 
 
 def run_comparison(
-    data: str, settings: Comparison, *, out: Path, overwrite: bool, threads: int | None, as_json: bool
+    data: str,
+    reading: dict[str, Any],
+    settings: Comparison,
+    *,
+    out: Path,
+    overwrite: bool,
+    threads: int | None,
+    as_json: bool,
 ) -> None:
     """`fultr run`."""
-    if not overwrite:
-        _refuse_other_results(out / "results.json", {"data": Path(data).name, "settings": asdict(settings)})
     begun = time.monotonic()
-    splits = load(data, threads=threads)
+    with working("Loading the data"):
+        splits = load(data, **reading, threads=threads)
+    if not overwrite:
+        _refuse_other_results(out / "results.json", splits, settings)
+    make_folder(out)  # better now than when hours are spent
     with progress_bar(work_units(settings), "Preparing") as done:
         outcome = compare(splits, settings, threads=threads, on_unit=done)
     written = write_report(outcome, out, seconds=time.monotonic() - begun)
@@ -59,15 +69,17 @@ def run_comparison(
     say(f"Report: {written[0]}  (with {', '.join(path.name for path in written[1:])} beside it)")
 
 
-def _refuse_other_results(path: Path, wanted: dict[str, Any]) -> None:
+def _refuse_other_results(path: Path, splits: Splits, settings: Comparison) -> None:
     """Results of one configuration never replace those of another unasked."""
     if not path.exists():
         return
+    wanted = {"settings": asdict(settings), "fingerprints": [part.fingerprint() for part in splits]}
+    names = {"settings": "their settings", "fingerprints": "their data"}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        different = [key for key in wanted if json.loads(json.dumps(wanted[key])) != found[key]]
+        different = [names[key] for key in wanted if json.loads(json.dumps(wanted[key])) != found[key]]
     except (OSError, ValueError, KeyError, TypeError):
-        different = ["an unreadable file"]
+        raise FultrError(f"{path}: not results of fultr run; give another --out, or --overwrite") from None
     if different:
         raise FultrError(
             f"{path}: holds results of another configuration (they differ in {' and '.join(different)}); "
@@ -79,6 +91,8 @@ def simulate_once(
     *,
     data: str,
     fold: int,
+    merge: bool,
+    sentinel: tuple[str, ...],
     propensity: str,
     gamma: float,
     gamma_sd: float,
@@ -98,7 +112,7 @@ def simulate_once(
     clip: float | None,
     epochs: int,
     users: int | None,
-    concentration: float,
+    concentration: float | None,
     poisson: bool,
     policy_fraction: float,
     policy_epochs: int,
@@ -117,8 +131,9 @@ def simulate_once(
         pairs,
         initial,
     )
-    sampling: Any = "poisson" if poisson else "uniform"
-    splits = load(data, fold=fold, threads=threads)
+    population = _population(users, concentration, poisson)
+    with working("Loading the data"):
+        splits = load(data, fold=fold, merge=merge, sentinel=sentinel or "auto", threads=threads)
     if out is not None:
         make_folder(out)
     with progress_bar(rounds, "Training") as done:
@@ -132,9 +147,7 @@ def simulate_once(
             displayed=displayed,
             model=ClickModel(gamma, gamma_sd, relevant_grade),
             sessions=Sessions(queries, clicks),
-            population=FreshUsers()
-            if users is None
-            else FiniteUsers(users, concentration=concentration, sampling=sampling),
+            population=population,
             evaluate_every=evaluate_every,
             checkpoint=None if out is None else out / "checkpoint.npz",
             threads=threads,
@@ -151,6 +164,15 @@ def simulate_once(
     print_table([["round", "NDCG@5 valid", "NDCG@5 test"], *rows])
     if out is not None:
         say(f"Ranker: {out / 'ranker.json'}  (with curve.csv, settings.json and checkpoint.npz beside it)")
+
+
+def _population(users: int | None, concentration: float | None, poisson: bool) -> FreshUsers | FiniteUsers:
+    if users is None:
+        if poisson or concentration is not None:
+            raise FultrError("--poisson and --concentration are for a fixed population: give --users too")
+        return FreshUsers()
+    alike = FiniteUsers.concentration if concentration is None else concentration
+    return FiniteUsers(users, concentration=alike, sampling="poisson" if poisson else "uniform")
 
 
 def _parse_propensity(text: str) -> Propensity:
@@ -178,24 +200,40 @@ def _write_simulation(run: Simulation, out: Path) -> None:
         temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-def _read_for(ranker: LinearRanker, file: Path) -> RankingData:
+def _read_for(ranker: LinearRanker, file: Path, merge: bool = False, sentinel: Sentinel = None) -> RankingData:
     """A LETOR file with the ranker's columns, normalised as its training data were."""
-    data = read_letor(file, feature_ids=ranker.feature_ids)
+    letor = LetorFile(file, merge=merge, sentinel=sentinel)
+    missing = np.setdiff1d(ranker.feature_ids, letor.feature_ids).size
+    if missing == ranker.feature_ids.size:
+        raise FultrError(f"{file}: has none of the {missing} features that the ranker was trained on")
+    if missing:
+        say(f"{file}: {missing} of the ranker's {ranker.feature_ids.size} features do not occur; they count as 0")
+    data = letor.read(ranker.feature_ids)
     return data.normalise(overwrite=True) if ranker.normalised else data
 
 
 def evaluate_ranker(
-    ranker: Path, data: str, split: str, cutoffs: tuple[int, ...], relevant_grade: int | None, fold: int, as_json: bool
+    ranker: Path,
+    data: str,
+    split: str,
+    cutoffs: tuple[int, ...],
+    relevant_grade: int | None,
+    reading: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """`fultr evaluate`."""
     loaded = LinearRanker.load(ranker)
-    if Path(data).is_file():
-        queries, where = _read_for(loaded, Path(data)), data
+    if Path(data).exists() and not Path(data).is_dir():
+        sentinel = None if reading["sentinel"] == "auto" else reading["sentinel"]
+        queries, where = _read_for(loaded, Path(data), reading["merge"], sentinel), data
     else:
-        queries = getattr(load(data, fold=fold), split)
+        with working("Loading the data"):
+            queries = getattr(load(data, **reading), split)
         where = f"{data}, {split} queries"
     scores = loaded.score(queries)
-    grade = default_relevant_grade(queries) if relevant_grade is None else relevant_grade
+    trained_with = loaded.training.get("click_model", {}).get("relevant_grade")
+    grade = relevant_grade or trained_with or default_relevant_grade(queries)
+    check_number("relevant grade", grade, least=1, most=MAX_GRADE, whole=True)
     values = {
         **{f"NDCG@{k}": ndcg(scores, queries, k=k) for k in cutoffs},
         **{f"precision@{k}": precision(scores, queries, k=k, relevant_grade=grade) for k in cutoffs},
@@ -212,10 +250,12 @@ def evaluate_ranker(
     say(f"Grades from {grade} count as relevant in all but NDCG; queries without a relevant document are left out.")
 
 
-def rank_file(ranker: Path, file: Path, layout: str, tag: str, output: Path | None) -> None:
+def rank_file(ranker: Path, file: Path, layout: str, tag: str, sentinel: tuple[str, ...], output: Path | None) -> None:
     """`fultr rank`."""
     loaded = LinearRanker.load(ranker)
-    data = _read_for(loaded, file)
+    if layout == "trec" and file.exists() and not file.is_file():
+        raise FultrError(f"{file}: in TREC format a file is read twice, which a pipe does not allow; save it first")
+    data = _read_for(loaded, file, sentinel=sentinel or None)
     scores = loaded.score(data)
     if layout == "scores":
         text = "".join(f"{s}\n" for s in scores)
@@ -266,8 +306,9 @@ def inspect_path(
 
 def make_files(name: str, out: Path, seed: int, compress: str | None, threads: int | None) -> None:
     """`fultr data make`."""
+    with working("Generating"):
+        splits = generate(name, seed=seed, threads=threads)
     make_folder(out)
-    splits = generate(name, seed=seed, threads=threads)
     suffix = f".{compress}" if compress else ""
     with progress_bar(3, "Writing") as done:
         for part, file in zip(splits, ("train", "vali", "test"), strict=True):

@@ -37,6 +37,16 @@ def print_table(rows: Sequence[Sequence[str]], title: str = "") -> None:
 
 
 @contextmanager
+def working(text: str) -> Iterator[None]:
+    """Show on a terminal that something is under way whose length is not known."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with Console(stderr=True).status(text):
+        yield
+
+
+@contextmanager
 def progress_bar(total: int, text: str) -> Iterator[Callable[[str | None], None]]:
     """A bar with time left on stderr, on a terminal only; yields what to call when one unit of work is done."""
     columns = (

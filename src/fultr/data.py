@@ -14,12 +14,12 @@ from itertools import pairwise
 
 import numpy as np
 from numba import njit
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fultr.errors import FultrError
 from fultr.streams import Purpose, generator
-from fultr.threads import run_ranges
-from fultr.types import Bools, Float32s, Int32s, Int64s
+from fultr.threads import chunk_bounds, run_chunks, run_ranges
+from fultr.types import Bools, Float32s, Int32s, Int64s, UInt64s
 
 MAX_GRADE = 30  # gains are 2**grade - 1
 
@@ -66,6 +66,8 @@ class RankingData:
                 )
         if self.offsets[0] != 0 or self.offsets[-1] != documents or np.any(np.diff(self.offsets) < 1):
             raise ValueError("offsets: expected 0 to the number of documents, at least one document a query")
+        if self.labels.min() < 0 or self.labels.max() > MAX_GRADE:
+            raise ValueError(f"labels: expected grades 0 to {MAX_GRADE}")
 
     @classmethod
     def from_arrays(cls, features: ArrayLike, labels: ArrayLike, query_ids: ArrayLike) -> RankingData:
@@ -161,7 +163,7 @@ class RankingData:
         return mixed
 
     def filter(self, *, overwrite: bool = False) -> RankingData:
-        """Drop the queries whose documents all have the same grade.
+        """Drop the queries whose documents all have the same grade; if there are none, return this data itself.
 
         Args:
             overwrite: move the kept rows to the front of this data's own feature array and return a view of it,
@@ -199,10 +201,9 @@ class RankingData:
             raise ValueError("overwrite=True: these features are read-only (mapped from the cache)")
 
     def fingerprint(self) -> str:
-        """A short text that tells this data from other data: all grades and ids, and 1,000 rows of features."""
+        """A short text that tells this data from other data: every grade, id and feature has its share in it."""
         digest = hashlib.sha256()
-        rows = np.linspace(0, self.documents - 1, min(self.documents, 1000)).astype(np.int64)
-        for array in (self.labels, self.offsets, self.query_ids, self.feature_ids, self.features[rows]):
+        for array in (self.labels, self.offsets, self.query_ids, self.feature_ids, _checksums(self.features)):
             digest.update(array.tobytes())
         return digest.hexdigest()[:16]
 
@@ -255,12 +256,26 @@ class Description:
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """A data set for training, choosing parameters and reporting; all three have the same columns."""
+    """A data set for training, choosing parameters and reporting; all three have the same columns.
+
+    Attributes:
+        train: queries to train on.
+        valid: queries to choose parameters by.
+        test: queries to report on.
+        name: what people call it.
+        normalised: are the features scaled to [0, 1] within each query? Rankers trained on it remember.
+    """
 
     train: RankingData
     valid: RankingData
     test: RankingData
     name: str
+    normalised: bool = True
+
+    def __post_init__(self) -> None:
+        for part in (self.valid, self.test):
+            if not np.array_equal(part.feature_ids, self.train.feature_ids):
+                raise FultrError("train, valid and test: expected the same features in all three")
 
     def __iter__(self) -> Iterator[RankingData]:
         return iter((self.train, self.valid, self.test))
@@ -286,6 +301,28 @@ def _normalise_queries(features: Float32s, offsets: Int64s, begin: int, end: int
                 # In float64, since the range of float32 values may not be one; a constant feature gives 0 / 1.
                 span = np.float64(high[f]) - np.float64(low[f])
                 features[d, f] = (np.float64(features[d, f]) - low[f]) / (span if span > 0 else 1.0)
+
+
+def _checksums(features: Float32s) -> UInt64s:
+    """A sum of each of 256 parts, in which every value counts by its place."""
+    bits = features.reshape(-1).view(np.uint32)
+    bounds = chunk_bounds(bits.size, 256)
+    sums = np.zeros(len(bounds), np.uint64)
+
+    def work(i: int) -> None:
+        begin, end = bounds[i]
+        sums[i] = _checksum(bits[begin:end])
+
+    run_chunks(work, len(bounds))
+    return sums
+
+
+@njit(nogil=True, cache=True)
+def _checksum(bits: NDArray[np.uint32]) -> np.uint64:
+    total = np.uint64(0)
+    for i in range(bits.size):
+        total += np.uint64(bits[i]) * np.uint64(2 * i + 1)
+    return total
 
 
 @njit(nogil=True, cache=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fultr.cache import cached
+from fultr.checks import check_seed
 from fultr.data import Splits
 from fultr.errors import FultrError
 from fultr.layouts import Sentinel, load_path
@@ -60,6 +61,9 @@ def load(
             seed=seed,
             threads=threads,
         )
+    if fold != 1:
+        raise FultrError(f"fold: generated data sets have no folds, found {fold}")
+    check_seed(seed)
     key = {"kind": name, "generator": _GENERATOR, "seed": seed, "settings": asdict(SETTINGS[name])}
     train, valid, test = (
         cached(key, lambda: list(generate(name, seed=seed, threads=threads)))

@@ -8,6 +8,7 @@ any choice.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -34,7 +35,7 @@ SERVER_RATES = (0.1, 0.5, 2.0)
 strong bias the best eta_l lies between two of its powers of ten."""
 
 ALGORITHMS = {"FedIPS": FedIPS(), "FedAvg": FedAvg()}
-_TUNING_REPEAT = 1_000_000  # its seed lies this far from those of the repeats that are reported
+_TUNING_REPEAT = 1_000_000  # apart from the repeats that are reported
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,20 @@ class Comparison:
     def __post_init__(self) -> None:
         for name in ("repeats", "clients", "rounds", "evaluate_every", "k", "displayed"):
             check_number(name, getattr(self, name), least=1, whole=True)
-        check_number("seed", self.seed, least=0, whole=True)
+        check_number("repeats", self.repeats, most=_TUNING_REPEAT)
+        check_number("seed", self.seed, least=0, most=10**6, whole=True)
         for name in ("gammas", "client_rates", "server_rates"):
-            if not getattr(self, name):
-                raise FultrError(f"{name}: expected at least one number")
+            values = getattr(self, name)
+            if not values or len(set(values)) != len(values):
+                raise FultrError(f"{name}: expected one or more different numbers, found {values}")
+        for gamma in self.gammas:
+            ClickModel(gamma, self.gamma_sd)
+        for rate in (*self.client_rates, *self.server_rates):
+            check_number("learning rates", rate, above=0)
+
+    def repeat_seed(self, repeat: int) -> int:
+        """The seed of a repeat; repeats of different seeds share nothing."""
+        return self.seed * (_TUNING_REPEAT + 1) + repeat
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,7 @@ class Outcome:
     Attributes:
         settings: the comparison's.
         data: name of the data set.
+        fingerprints: of its three parts.
         rounds: where the curves were measured.
         curves: (algorithm, gamma) -> NDCG@k [repeats, rounds measured].
         random: NDCG@k of a random ranking, [repeats].
@@ -122,6 +134,7 @@ class Outcome:
 
     settings: Comparison
     data: str
+    fingerprints: tuple[str, ...]
     rounds: Int64s
     curves: dict[tuple[str, float], Float64s]
     random: Float64s
@@ -138,6 +151,7 @@ class Outcome:
         """Everything but the curves, ready for JSON."""
         return {
             "data": self.data,
+            "fingerprints": list(self.fingerprints),
             "settings": asdict(self.settings),
             "final": {
                 **{f"{name} gamma={g:g}": self.final(name, g).tolist() for name, g in self.curves},
@@ -179,8 +193,10 @@ def compare(
     """Tune, repeat and measure; `on_unit` is called with the name of the stage after each round or epoch."""
     threads = default_threads() if threads is None else threads
     tick = on_unit or (lambda stage: None)
-    policies = {r: train_policy(data.train, settings.policy, settings.seed + r) for r in range(settings.repeats)}
-    policies[_TUNING_REPEAT] = train_policy(data.train, settings.policy, settings.seed + _TUNING_REPEAT)
+    repeats = range(settings.repeats)
+    policies = {
+        r: train_policy(data.train, settings.policy, settings.repeat_seed(r)) for r in (*repeats, _TUNING_REPEAT)
+    }
 
     lambda_rate, lambda_linear = _lambda_linear(data, settings, threads, tick)
     choices = _tune(data, settings, policies, threads, tick)
@@ -203,11 +219,12 @@ def compare(
     return Outcome(
         settings,
         data.name,
+        tuple(part.fingerprint() for part in data),
         runs[0].curve.rounds,
         curves,
-        np.array([_random_ndcg(data.test, settings.k, settings.seed + r) for r in range(settings.repeats)]),
+        np.array([_random_ndcg(data.test, settings.k, settings.repeat_seed(r)) for r in repeats]),
         mean_over_queries(
-            ndcg_of_rankers(np.stack([policies[r] for r in range(settings.repeats)]), data.test, k=settings.k)
+            ndcg_of_rankers(np.stack([policies[r] for r in repeats]), data.test, k=settings.k, threads=threads)
         ),
         lambda_linear,
         choices,
@@ -226,7 +243,7 @@ def _lambda_linear(
     tuned = train_lambda_linear(
         data,
         settings.lambda_linear,
-        seed=settings.seed + _TUNING_REPEAT,
+        seed=settings.repeat_seed(_TUNING_REPEAT),
         k=settings.k,
         threads=threads,
         on_epoch=on_epoch,
@@ -236,7 +253,7 @@ def _lambda_linear(
 
     def train(repeat: int) -> None:
         result = train_lambda_linear(
-            data, chosen, seed=settings.seed + repeat, k=settings.k, threads=1, on_epoch=on_epoch
+            data, chosen, seed=settings.repeat_seed(repeat), k=settings.k, threads=1, on_epoch=on_epoch
         )
         weights[repeat] = result.ranker.weights
 
@@ -279,10 +296,22 @@ def _run(
 ) -> list[Simulation]:
     """Do independent runs, as many at a time as there are threads, each on one thread."""
     runs: list[Simulation | None] = [None] * len(jobs)
+    stopped = threading.Event()
+
+    def on_round(_: int) -> None:
+        if stopped.is_set():  # an interrupt reaches one thread; the others end here
+            raise KeyboardInterrupt
+        tick()
 
     def work(i: int) -> None:
-        job = jobs[i]
-        runs[i] = simulate(
+        try:
+            runs[i] = one_run(jobs[i])
+        except BaseException:
+            stopped.set()
+            raise
+
+    def one_run(job: _Job) -> Simulation:
+        return simulate(
             data,
             replace(
                 ALGORITHMS[job.algorithm],
@@ -291,7 +320,7 @@ def _run(
             ),
             clients=settings.clients,
             rounds=rounds,
-            seed=settings.seed + job.repeat,
+            seed=settings.repeat_seed(job.repeat),
             policy=policies[job.repeat],
             displayed=settings.displayed,
             model=ClickModel(gamma=job.gamma, gamma_sd=settings.gamma_sd),
@@ -300,7 +329,7 @@ def _run(
             k=settings.k,
             splits=splits,
             threads=1,
-            on_round=lambda _: tick(),
+            on_round=on_round,
         )
 
     run_chunks(work, len(jobs), threads)

@@ -7,7 +7,8 @@ import re
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 from fultr.errors import FultrError
@@ -50,19 +51,26 @@ def written_whole(path: Path) -> Iterator[Path]:
     >>> target.read_text(), len(list(target.parent.iterdir()))
     ('whole', 1)
     """
-    temporary = path.with_name(f".{path.name}.{writer_tag()}")
-    for left in path.parent.glob(f".{path.name}.*"):
-        if is_abandoned(left.name.removeprefix(f".{path.name}.")):
-            left.unlink(missing_ok=True)
     try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        if path.exists() and not path.is_file():
+            yield path  # a device or a pipe: there is nothing to replace
+            return
+        target = path.resolve()  # a link stays a link
+        short = target.name[:40]
+        for left in target.parent.glob(f".{escape(short)}.*"):
+            if is_abandoned(left.name.removeprefix(f".{short}.")):
+                left.unlink(missing_ok=True)
+        temporary = target.with_name(f".{short}.{writer_tag()}")
+        try:
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.replace(target)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
     except OSError as error:
         raise FultrError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

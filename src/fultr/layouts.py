@@ -176,7 +176,7 @@ def load_path(
         "seed": seed if len(layout.files) == 1 else None,
     }
     train, valid, test = cached(key, make) if cache else make()
-    return Splits(train, valid, test, layout.name)
+    return Splits(train, valid, test, Path(source).resolve().name, normalise)
 
 
 def _sentinels(layout: Layout, given: Sentinel) -> list[str]:

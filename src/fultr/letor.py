@@ -314,7 +314,7 @@ class LetorFile:
         if code == _COMES_BACK:
             raise FultrError(
                 f"{place}: expected the documents of a query to stand together, "
-                f"found query {details[1]} of line {self._line(details[0])} again (merge=True allows it)"
+                f"found query {details[1]} of line {self._line(details[0])} again (merging, --merge, allows it)"
             )
         token = _token(self._map, at)
         if any(byte < 32 or byte == 127 for byte in token):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from fultr.checks import check_number
 from fultr.data import MAX_GRADE, RankingData
 from fultr.errors import FultrError
 from fultr.linear import score_rows
@@ -179,12 +180,21 @@ def _ndcg_rankers(
         _ndcg_query(scores[: last - first], labels[first:last], query_ids[q], gains, discounts, out[q])
 
 
+def _checked(scores: Float32s, data: RankingData) -> Float32s:
+    if scores.shape[0] != data.documents:
+        raise ValueError(f"scores: expected one for each of {data.documents} documents, found {scores.shape[0]}")
+    return np.ascontiguousarray(scores, np.float32)
+
+
 def rank_discounts(k: int) -> Float64s:
     """1 / log2(rank + 1) of ranks 1 to k."""
-    if k < 1:
-        raise FultrError(f"k: expected a whole number from 1, found {k}")
     discounts: Float64s = 1 / np.log2(np.arange(2.0, k + 2))
     return discounts
+
+
+def _discounts_for(data: RankingData, k: int) -> Float64s:
+    check_number("k", k, least=1, whole=True)
+    return rank_discounts(min(k, int(np.diff(data.offsets).max())))
 
 
 def ndcg(scores: Float32s, data: RankingData, *, k: int = 5, threads: int | None = None) -> Float64s:
@@ -194,9 +204,9 @@ def ndcg(scores: Float32s, data: RankingData, *, k: int = 5, threads: int | None
     >>> ndcg(np.float32([1, 3, 2]), data, k=2)  # (1 / log2(3)) / (3 + 1 / log2(3)): grade 1 stands second
     array([0.1737...])
     """
-    table = np.ascontiguousarray(scores.reshape(data.documents, -1), np.float32)
+    table = _checked(scores, data).reshape(data.documents, -1)
     out = np.empty((data.queries, table.shape[1]))
-    discounts = rank_discounts(k)
+    discounts = _discounts_for(data, k)
 
     def work(begin: int, end: int) -> None:
         _ndcg_scores(table, data.labels, data.offsets, data.query_ids, GAINS, discounts, begin, end, out)
@@ -211,7 +221,7 @@ def ndcg_of_rankers(weights: Float32s, data: RankingData, *, k: int = 5, threads
     Needs 8 bytes a query and ranker. A ranker's values do not depend on the other rankers or the number of threads.
     """
     out = np.empty((data.queries, weights.shape[0]))
-    discounts = rank_discounts(k)
+    discounts = _discounts_for(data, k)
 
     def work(begin: int, end: int) -> None:
         _ndcg_rankers(
@@ -257,7 +267,7 @@ def relevant_ranks(
     """
     lowest = default_relevant_grade(data) if relevant_grade is None else relevant_grade
     out = np.empty(data.documents, np.int64)
-    values = np.ascontiguousarray(scores, np.float32)
+    values = _checked(scores, data)
 
     def work(begin: int, end: int) -> None:
         _relevant_ranks(values, data.labels, data.offsets, data.query_ids, lowest, begin, end, out)

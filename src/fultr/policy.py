@@ -42,7 +42,7 @@ class PolicySettings:
     fraction: float = 0.01
     epochs: int = 50
     batch: int = 16
-    learning_rate: float = 0.003
+    learning_rate: float = 0.1
     initial: Literal["zero", "random"] = "random"
     reduction: Literal["sum", "mean"] = "sum"
 
@@ -59,7 +59,7 @@ def train_policy(train: RankingData, settings: PolicySettings = PolicySettings()
     """Weights of a logging policy: pairwise hinge loss on a random sample of the training queries.
 
     >>> data = RankingData.from_arrays([[0.0, 1.0], [1.0, 0.0]], labels=[0, 1], query_ids=[1, 1])
-    >>> weights = train_policy(data, PolicySettings(fraction=1.0))
+    >>> weights = train_policy(data, PolicySettings(fraction=1.0, initial="zero"))
     >>> bool(weights[0] > 0 > weights[1])
     True
     """
@@ -117,7 +117,7 @@ def top_positions(
     >>> top_positions(data, np.float32([1]), displayed=2).tolist()
     [[1, 2], [0, -1]]
     """
-    check_number("displayed", displayed, least=1, whole=True)
+    check_number("displayed", displayed, least=1, most=1000, whole=True)
     shown = np.empty((data.queries, displayed), np.int64)
     row = np.ascontiguousarray(weights[np.newaxis], np.float32)
 

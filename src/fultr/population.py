@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -47,7 +48,7 @@ class FiniteUsers:
 
     Attributes:
         users: how many there are.
-        pool: queries in each user's pool, drawn with replacement.
+        pool: queries in each user's pool; distinct, unless the user's clusters have too few.
         clusters: clusters of the query space.
         concentration: see above.
         sampling: a cohort has exactly `clients` users, drawn "uniform"ly without replacement; or each user takes part
@@ -116,7 +117,9 @@ def query_clusters(train: RankingData, clusters: int, seed: int) -> Int64s:
     clusters = min(clusters, train.queries)
     random = generator(seed, Purpose.POPULATION)
     first = means[random.choice(train.queries, clusters, replace=False)]
-    _, assigned = kmeans2(means, first, iter=20, minit="matrix")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a cluster that ends up empty does no harm
+        _, assigned = kmeans2(means, first, iter=20, minit="matrix")
     return assigned.astype(np.int64)
 
 
@@ -129,9 +132,16 @@ def _draw_pools(users: FiniteUsers, cluster_of: Int64s, seed: int) -> Int32s:
     pools = np.empty((users.users, users.pool), np.int32)
     alphas = users.concentration * names.size * sizes / sizes.sum()
     for user in range(users.users):
-        # Gammas with tiny shapes may all underflow to 0; then the user has a single cluster.
         gammas = random.standard_gamma(alphas)
-        shares = gammas / gammas.sum() if gammas.sum() > 0 else np.eye(names.size)[random.integers(names.size)]
-        drawn = random.choice(names.size, users.pool, p=shares)
-        pools[user] = by_cluster[starts[drawn] + (random.random(users.pool) * sizes[drawn]).astype(np.int64)]
+        if gammas.sum() > 0:
+            shares = gammas / gammas.sum()
+        else:  # tiny shapes underflow: then the user has a single cluster
+            shares = np.eye(names.size)[random.choice(names.size, p=sizes / sizes.sum())]
+        again = np.arange(users.pool)
+        for _ in range(20):  # draw again what was drawn twice
+            drawn = random.choice(names.size, again.size, p=shares)
+            pools[user, again] = by_cluster[starts[drawn] + (random.random(again.size) * sizes[drawn]).astype(np.int64)]
+            again = np.setdiff1d(np.arange(users.pool), np.unique(pools[user], return_index=True)[1])
+            if again.size == 0:
+                break
     return pools

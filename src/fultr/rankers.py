@@ -81,16 +81,22 @@ class LinearRanker:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
-        except ValueError as error:
-            raise FultrError(f"{path}: expected a ranker saved by fultr, found no JSON: {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise FultrError(f"{path}: expected a ranker saved by fultr, found no JSON: {str(error)[:80]}") from None
         if not isinstance(content, dict) or content.get("format") != _FORMAT:
             raise FultrError(f"{path}: expected a ranker saved by fultr, with format {_FORMAT!r}")
         try:
-            weights = np.array(content["weights"], np.float32)
-            feature_ids = np.array(content["feature_ids"], np.int64)
-            ranker = cls(weights, feature_ids, bool(content["normalised"]), dict(content["training"]))
-        except (KeyError, TypeError, ValueError) as error:
+            with np.errstate(over="ignore"):
+                weights = np.array(content["weights"], np.float32)
+            given = content["feature_ids"]
+            feature_ids = np.array(given, np.int64)
+            if feature_ids.tolist() != given or np.any(np.diff(feature_ids) <= 0) or feature_ids.size == 0:
+                raise ValueError("feature_ids: expected ascending whole numbers")
+            if not isinstance(content["normalised"], bool):
+                raise ValueError("normalised: expected true or false")
+            if not np.isfinite(weights).all():
+                raise ValueError("a weight is not finite")
+            ranker = cls(weights, feature_ids, content["normalised"], dict(content["training"]))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FultrError(f"{path}: damaged ranker file: {error}") from None
-        if not np.isfinite(weights).all():
-            raise FultrError(f"{path}: damaged ranker file: a weight is not finite")
         return ranker

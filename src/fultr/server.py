@@ -40,8 +40,8 @@ class ServerOptimiser:
     def __post_init__(self) -> None:
         check_choice("server optimiser", self.kind, KINDS)
         check_number("server learning rate", self.learning_rate, above=0)
-        check_number("beta1", self.beta1, least=0, most=1)
-        check_number("beta2", self.beta2, least=0, most=1)
+        check_number("beta1", self.beta1, least=0, below=1)
+        check_number("beta2", self.beta2, least=0, below=1)
         check_number("tau", self.tau, above=0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.checkpoint import load_checkpoint, save_checkpoint
-from fultr.checks import check_choice, check_number
+from fultr.checks import check_choice, check_number, check_seed
 from fultr.clicks import ClickModel, Sessions, attraction, examination, simulate_clicks
 from fultr.client import LocalTraining, add_updates
 from fultr.data import Splits
 from fultr.errors import FultrError
-from fultr.metrics import mean_over_queries, ndcg_of_rankers
+from fultr.metrics import default_relevant_grade, mean_over_queries, ndcg_of_rankers
 from fultr.policy import Display, PolicySettings, display, train_policy
 from fultr.population import Cohorts, FiniteUsers, FreshUsers, cohorts
 from fultr.propensity import Propensity, check_propensity, propensities
@@ -55,6 +55,8 @@ class FedIPS:
     average_over: Literal["cohort", "repliers"] = "cohort"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.propensity, str):
+            object.__setattr__(self, "propensity", tuple(float(p) for p in self.propensity))
         check_choice("pairs", self.pairs, ("displayed", "retrieved"))
         check_choice("initial", self.initial, ("zero", "policy", "random"))
         check_choice("average_over", self.average_over, ("cohort", "repliers"))
@@ -172,32 +174,36 @@ def simulate(
     >>> run.curve.rounds.tolist()
     [0, 2, 4]
     """
+    check_seed(seed)
     for name, value, least in (
-        ("clients", clients, 1),
         ("rounds", rounds, 0),
-        ("seed", seed, 0),
         ("evaluate_every", evaluate_every, 1),
+        ("k", k, 1),
         ("checkpoint_every", checkpoint_every, 1),
     ):
-        check_number(name, value, least=least, whole=True)
+        check_number(name, value, least=least, most=10**8, whole=True)
+    check_number("clients", clients, least=1, most=10**8, whole=True)
+    splits = tuple(splits)
     for split in splits:
         check_choice("splits", split, ("valid", "test"))
     check_propensity(algorithm.propensity, displayed)
+    if checkpoint is not None and not Path(checkpoint).parent.is_dir():
+        raise FultrError(f"{checkpoint}: there is no folder {Path(checkpoint).parent}")
+    grade = default_relevant_grade(data.train) if model.relevant_grade is None else model.relevant_grade
+    model = replace(model, relevant_grade=grade)
     settings = {
         "data": data.name,
         "algorithm": asdict(algorithm),
-        "clients": clients,
-        "rounds": rounds,
-        "seed": seed,
-        "policy": asdict(policy)
-        if isinstance(policy, PolicySettings)
-        else hashlib.sha256(policy.tobytes()).hexdigest(),
-        "displayed": displayed,
+        "clients": int(clients),
+        "rounds": int(rounds),
+        "seed": int(seed),
+        "policy": asdict(policy) if isinstance(policy, PolicySettings) else _checked_policy(policy, data.train.width),
+        "displayed": int(displayed),
         "click_model": asdict(model),
         "sessions": asdict(sessions),
         "population": {"kind": type(population).__name__, **asdict(population)},
-        "evaluate_every": evaluate_every,
-        "k": k,
+        "evaluate_every": int(evaluate_every),
+        "k": int(k),
         "splits": list(splits),
     }
     logging_policy = train_policy(data.train, policy, seed) if isinstance(policy, PolicySettings) else policy
@@ -231,8 +237,19 @@ def simulate(
             save(progress.as_arrays())
         if on_round:
             on_round(progress.done)
-    ranker = LinearRanker(progress.weights, data.train.feature_ids, training=settings)
+    if progress.measured[-1] != rounds:  # the checkpoint of a longer run ends here
+        progress.measured.append(rounds)
+        progress.kept.append(progress.weights)
+    ranker = LinearRanker(progress.weights, data.train.feature_ids, data.normalised, settings)
     return Simulation(ranker, _measure(progress, data, rounds, evaluate_every, k, splits, threads), settings)
+
+
+def _checked_policy(policy: Float32s, width: int) -> str:
+    """Refuse weights that do not fit the data; return a text that stands for them."""
+    if not isinstance(policy, np.ndarray) or policy.dtype != np.float32 or policy.shape != (width,):
+        found = f"{policy.dtype} {policy.shape}" if isinstance(policy, np.ndarray) else type(policy).__name__
+        raise FultrError(f"policy: expected PolicySettings or float32 weights of {width} features, found {found}")
+    return hashlib.sha256(policy.tobytes()).hexdigest()
 
 
 def _round(federation: Federation, t: int, weights: Float32s, state: ServerState) -> tuple[Float32s, ServerState]:

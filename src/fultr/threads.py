@@ -66,7 +66,8 @@ def run_chunks(work: Callable[[int], object], chunks: int, threads: int | None =
     try:
         share()
     finally:
-        errors = [helper.exception() for helper in helpers]
+        # A helper that has not begun, because its threads are busy, is not needed any more.
+        errors = [helper.exception() for helper in helpers if not helper.cancel()]
     for error in errors:
         if error is not None:
             raise error
