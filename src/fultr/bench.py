@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,8 @@ def _bench_round() -> list[Figure]:
         return Federation(FedIPS(), shown, attraction(data.train, shown, model), users, sessions, 0, None)
 
     def a_round(clients: int) -> Callable[[], object]:
-        setting = federation(clients)
-        cohort = setting.users.cohort(0)
-        return lambda: sum_of_updates(setting, 0, weights, cohort)
+        setting, cohort, rounds = federation(clients), np.arange(clients), count()
+        return lambda: sum_of_updates(setting, next(rounds), weights, cohort)  # never the same clicks twice
 
     everyone = np.arange(2000)
     examined = examination(federation(2000).users.severities(0, everyone), shown.ranks)

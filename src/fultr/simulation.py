@@ -176,19 +176,17 @@ def simulate(
     """
     check_seed(seed)
     for name, value, least in (
+        ("clients", clients, 1),
         ("rounds", rounds, 0),
         ("evaluate_every", evaluate_every, 1),
         ("k", k, 1),
         ("checkpoint_every", checkpoint_every, 1),
     ):
         check_number(name, value, least=least, most=10**8, whole=True)
-    check_number("clients", clients, least=1, most=10**8, whole=True)
     splits = tuple(splits)
     for split in splits:
         check_choice("splits", split, ("valid", "test"))
     check_propensity(algorithm.propensity, displayed)
-    if checkpoint is not None and not Path(checkpoint).parent.is_dir():
-        raise FultrError(f"{checkpoint}: there is no folder {Path(checkpoint).parent}")
     grade = default_relevant_grade(data.train) if model.relevant_grade is None else model.relevant_grade
     model = replace(model, relevant_grade=grade)
     settings = {
@@ -223,10 +221,7 @@ def simulate(
         # A run of fewer rounds is the beginning of a longer one: the number of rounds may differ.
         identity = {**settings, "rounds": "any", "fingerprints": [part.fingerprint() for part in data]}
         save = partial(save_checkpoint, Path(checkpoint), identity)
-        if Path(checkpoint).exists():
-            progress = _Progress.from_arrays(load_checkpoint(Path(checkpoint), identity))
-        if progress.done > rounds:
-            raise FultrError(f"{checkpoint}: this checkpoint is at round {progress.done}, past the {rounds} asked for")
+        progress = _resumed(Path(checkpoint), identity, rounds) or progress
     while progress.done < rounds:
         progress.weights, progress.state = _round(federation, progress.done, progress.weights, progress.state)
         progress.done += 1
@@ -242,6 +237,18 @@ def simulate(
         progress.kept.append(progress.weights)
     ranker = LinearRanker(progress.weights, data.train.feature_ids, data.normalised, settings)
     return Simulation(ranker, _measure(progress, data, rounds, evaluate_every, k, splits, threads), settings)
+
+
+def _resumed(checkpoint: Path, identity: dict[str, Any], rounds: int) -> _Progress | None:
+    """Where a checkpoint stands; None if there is none yet."""
+    if not checkpoint.parent.is_dir():
+        raise FultrError(f"{checkpoint}: there is no folder {checkpoint.parent}")
+    if not checkpoint.exists():
+        return None
+    progress = _Progress.from_arrays(load_checkpoint(checkpoint, identity))
+    if progress.done > rounds:
+        raise FultrError(f"{checkpoint}: this checkpoint is at round {progress.done}, past the {rounds} asked for")
+    return progress
 
 
 def _checked_policy(policy: Float32s, width: int) -> str:
