@@ -47,8 +47,8 @@ def test_the_effect_on_generated_data():
     settings = Comparison(
         repeats=10,
         rounds=100,
-        client_rates=(3e-3, 1e-2, 3e-2, 1e-1),
-        server_rates=(0.5, 2.0),
+        client_rates=(1e-3, 3e-3, 1e-2, 3e-2),
+        server_rates=(1.0, 10.0),
         evaluate_every=20,
         lambda_linear=LambdaLinear((0.1,), 10),
     )
