@@ -31,8 +31,8 @@ from fultr.types import Float32s, Float64s, Int64s
 
 CLIENT_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 SERVER_RATES = (0.1, 1.0, 10.0)
-"""The grids of eta_l and eta_g. The paper's, {1e-5, 1e-4, ..., 1e-1} and {0.05, 0.5, 1, 2}, is coarser in eta_l and ends
-lower in eta_g: at strong bias the best pair lies between and beyond."""
+"""The grids of eta_l and eta_g. The paper's, {1e-5, 1e-4, ..., 1e-1} and {0.05, 0.5, 1, 2}, is coarser in eta_l and
+ends lower in eta_g: at strong bias the best pair lies between and beyond."""
 
 ALGORITHMS = {"FedIPS": FedIPS(), "FedAvg": FedAvg()}
 _TUNING_REPEAT = 1_000_000  # apart from the repeats that are reported

@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 from numba import njit
 
-from fultr.types import Float64s, Int64s, UInt64s
+from fultr.types import Float64s, Int64s
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -84,15 +84,6 @@ def uniforms(seed: int, purpose: int, first: int, seconds: Int64s) -> Float64s:
     out = np.empty(seconds.size, np.float64)
     for i in range(seconds.size):
         out[i] = unit(start(seed, purpose, first, seconds[i]))
-    return out
-
-
-@njit(cache=True)
-def words(seed: int, purpose: int, first: int, seconds: Int64s) -> UInt64s:
-    """One 64-bit word for each index in `seconds`: the first of each one's stream."""
-    out = np.empty(seconds.size, np.uint64)
-    for i in range(seconds.size):
-        out[i] = mix(start(seed, purpose, first, seconds[i]))
     return out
 
 
