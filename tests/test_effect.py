@@ -10,6 +10,7 @@ from fultr.datasets import load
 from fultr.experiments import Comparison, compare
 from fultr.findings import estimate
 from fultr.metrics import ndcg, summarise
+from fultr.policy import PolicySettings
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fultr"
 # From the ground up; a module imports only from lines above its own.
 LAYERS = [
     ["errors", "types"],
-    ["checks", "files", "streams", "threads"],
+    ["checks", "files", "prefetch", "streams", "threads"],
     ["data"],
     ["linear"],
     ["cache", "metrics"],

@@ -24,10 +24,12 @@ from fultr.checks import check_choice, check_number
 from fultr.clicks import ClickLog
 from fultr.linear import FAST, add_scaled, dot
 from fultr.policy import Display
+from fultr.prefetch import prefetch_rows
 from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
 
 LOSSES = ("hinge", "logistic")
 METRICS = ("rank", "dcg")
+_AHEAD = 2  # how many clicked impressions ahead features are fetched
 
 
 @dataclass(frozen=True)
@@ -171,12 +173,25 @@ def _change_and_score(
 
 
 @njit(nogil=True, cache=True)
+def _next_clicked(clicks: UInt8s, i: int) -> int:
+    """The first impression from i on that has a click; past the last if there is none."""
+    while i < clicks.shape[0]:
+        for rank in range(clicks.shape[1]):
+            if clicks[i, rank]:
+                return i
+        i += 1
+    return i
+
+
+@njit(nogil=True, cache=True)
 def _train_client(
     features: Float32s,
     row_offsets: Int64s,
     shown: Int64s,
     queries: Int32s,
     clicks: UInt8s,
+    begin: int,
+    finish: int,
     propensities: Float64s,
     learning_rate: float,
     loss: int,
@@ -186,17 +201,24 @@ def _train_client(
     weights: Float32s,
     scores: Float32s,
     changes: Float32s,
+    cursors: Int64s,
 ) -> None:
-    """Algorithm 1, lines 5 to 8, for one client's log; changes `weights`.
+    """Algorithm 1, lines 5 to 8, for one client's impressions, `begin` to `finish` of the log; changes `weights`.
 
     The change that a click makes is applied in the pass over the weights that scores the next click's documents.
     """
     changed, changed_end = 0, 1
     changes[0] = 0
     for _ in range(epochs):
-        for i in range(queries.size):
+        for i in range(begin, finish):
             q = queries[i]
             first, end = row_offsets[q], row_offsets[q + 1]
+            if i == cursors[0]:  # the first epoch gets here: fetch what a later click will need
+                cursors[0] = _next_clicked(clicks, i + 1)
+                cursors[1] = _next_clicked(clicks, cursors[1] + 1)
+                if cursors[1] < queries.size:
+                    soon = queries[cursors[1]]
+                    prefetch_rows(features, row_offsets[soon], row_offsets[soon + 1])
             for rank in range(clicks.shape[1]):
                 if clicks[i, rank]:
                     _change_and_score(features, weights, changed, changed_end, changes, first, end, scores)
@@ -231,6 +253,9 @@ def _train_clients(
     local = np.zeros(features.shape[1], np.float32)  # rows may be padded with zeros
     scores = np.empty(max(longest, 5), np.float32)
     changes = np.empty(max(longest, 5), np.float32)
+    cursors = np.full(2, _next_clicked(clicks, 0))  # the next impression with a click, and the one to fetch
+    for _ in range(_AHEAD):
+        cursors[1] = _next_clicked(clicks, cursors[1] + 1)
     for u in range(log_offsets.size - 1):
         begin, end = log_offsets[u], log_offsets[u + 1]
         local[: weights.size] = weights
@@ -238,8 +263,10 @@ def _train_clients(
             features,
             row_offsets,
             shown,
-            queries[begin:end],
-            clicks[begin:end],
+            queries,
+            clicks,
+            begin,
+            end,
             propensities[u],
             learning_rate,
             loss,
@@ -249,6 +276,7 @@ def _train_clients(
             local,
             scores,
             changes,
+            cursors,
         )
         for f in range(weights.size):
             total[f] += local[f] - weights[f]
