@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fultr.findings import estimate
 
 from fultr.baselines import LambdaLinear, train_lambda_linear
 from fultr.datasets import load
 from fultr.experiments import Comparison, compare
-from fultr.findings import estimate
 from fultr.metrics import ndcg, summarise
 from fultr.policy import PolicySettings
 

@@ -14,7 +14,6 @@ from fultr.client import LocalTraining
 from fultr.data import Description, RankingData, Splits
 from fultr.datasets import load
 from fultr.errors import FultrError
-from fultr.experiments import Comparison, Outcome, compare
 from fultr.layouts import inspect
 from fultr.letor import read_letor
 from fultr.letor_write import write_letor
@@ -28,7 +27,6 @@ from fultr.simulation import Curve, FedAvg, FedIPS, Simulation, simulate
 __all__ = [
     "ClickLog",
     "ClickModel",
-    "Comparison",
     "Curve",
     "Description",
     "FedAvg",
@@ -40,7 +38,6 @@ __all__ = [
     "LambdaLinearResult",
     "LinearRanker",
     "LocalTraining",
-    "Outcome",
     "PolicySettings",
     "RankingData",
     "ServerOptimiser",
@@ -51,7 +48,6 @@ __all__ = [
     "average_relevant_position",
     "cache_folder",
     "clear_cache",
-    "compare",
     "inspect",
     "load",
     "mrr",

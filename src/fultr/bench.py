@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from fultr.bench_flower import flower_round
 from fultr.clicks import ClickLog, ClickModel, Sessions, attraction, examination, simulate_clicks
 from fultr.console import print_json, print_table, say
 from fultr.data import RankingData
@@ -47,12 +48,17 @@ class Figure:
 
 def run_benchmarks(names: Sequence[str], as_json: bool) -> None:
     """Measure and print."""
-    benchmarks = {"round": _bench_round, "evaluate": _bench_evaluate, "read": _bench_read}
+    benchmarks = {"round": _bench_round, "evaluate": _bench_evaluate, "read": _bench_read, "flower": _bench_flower}
     figures = [figure for name in names for figure in benchmarks[name]()]
     if as_json:
         print_json({"figures": [figure.__dict__ for figure in figures]})
         return
     print_table([["measured", "value", "wanted"], *(figure.row() for figure in figures)])
+
+
+def _bench_flower() -> list[Figure]:
+    """A round against the same round in Flower's simulation engine."""
+    return [Figure(*row) for row in flower_round()]
 
 
 def _best(work: Callable[[], object], times: int) -> float:

@@ -8,20 +8,22 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from fultr.clicks import ClickModel
+from fultr.cli_experiments import reproduce, run
+from fultr.cli_options import (
+    DATA_HELP,
+    gamma_sd_option,
+    json_option,
+    numbers,
+    policy_options,
+    reading_options,
+    threads_option,
+)
 from fultr.errors import FultrError
-from fultr.experiments import Comparison
-from fultr.policy import PolicySettings
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-DATA_HELP = "synthetic, synthetic-yahoo, synthetic-istella, or a folder or file in LETOR format."
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -55,59 +57,6 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _json_option(command: _Command) -> _Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")(
-        command
-    )
-
-
-def _threads_option(command: _Command) -> _Command:
-    return click.option(
-        "--threads",
-        type=click.IntRange(min=1),
-        help="Threads to use.  [default: all cores]  Results do not depend on it.",
-    )(command)
-
-
-def _policy_options(command: _Command) -> _Command:
-    """How strong the logging policy is."""
-    usual = PolicySettings()
-    for name, default, text in (
-        ("--policy-rate", usual.learning_rate, "Its learning rate."),
-        ("--policy-epochs", usual.epochs, "Passes of its training over them."),
-        ("--policy-fraction", usual.fraction, "Share of the training queries that the logging policy sees."),
-    ):
-        command = click.option(name, default=default, show_default=True, help=text)(command)
-    return command
-
-
-def _gamma_sd_option(command: _Command) -> _Command:
-    return click.option(
-        "--gamma-sd", default=ClickModel.gamma_sd, show_default="sqrt(0.1)", help="Spread of users' bias severity."
-    )(command)
-
-
-def _reading_options(command: _Command) -> _Command:
-    """How LETOR files are read."""
-    for option in (
-        click.option("--sentinel", multiple=True, help="A value that means `no value`, such as 1.79769313486232e+308."),
-        click.option("--merge", is_flag=True, help="Allow that a query comes back later in a file."),
-        click.option("--fold", default=1, show_default=True, help="Which fold, where a data set has folds."),
-    ):
-        command = option(command)
-    return command
-
-
-def _numbers(kind: type) -> Callable[[click.Context, click.Parameter, str], tuple[Any, ...]]:
-    def convert(context: click.Context, parameter: click.Parameter, text: str) -> tuple[Any, ...]:
-        try:
-            return tuple(kind(part) for part in text.split(","))
-        except ValueError:
-            raise click.BadParameter(f"expected numbers with commas between them, found {text!r}") from None
-
-    return convert
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="fultr", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -119,85 +68,24 @@ def cli() -> None:
     \b
     Begin with
       fultr run                               the paper's comparison on generated data, a minute or two
+      fultr reproduce all --quick             every experiment of the paper in small, some minutes
       fultr simulate --gamma 2 --out out/sim  one training run, with its ranker
       fultr evaluate out/sim/ranker.json synthetic
       fultr data inspect FOLDER               what a data set holds
     """
 
 
-@cli.command()
-@click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
-@_reading_options
-@click.option("--gamma", "gammas", default="0.5,1,2", show_default=True, callback=_numbers(float),
-              help="Bias severities, with commas between them.")  # fmt: skip
-@click.option("--repeats", default=5, show_default=True, help="Repeats of every run.")
-@click.option("--rounds", default=200, show_default=True, help="Rounds of federated training, T.")
-@click.option("--clients", default=2000, show_default=True, help="Clients a round, |U|.")
-@_gamma_sd_option
-@_policy_options
-@click.option("--seed", default=0, show_default=True, help="Users, clicks and logging policy follow from it.")
-@click.option("--out", default="out", show_default=True, type=click.Path(path_type=Path), help="Folder for the report.")
-@click.option("--overwrite", is_flag=True, help="Replace results that other settings left in the folder.")
-@_threads_option
-@_json_option
-def run(
-    data: str,
-    fold: int,
-    merge: bool,
-    sentinel: tuple[str, ...],
-    gammas: tuple[float, ...],
-    repeats: int,
-    rounds: int,
-    clients: int,
-    gamma_sd: float,
-    policy_fraction: float,
-    policy_epochs: int,
-    policy_rate: float,
-    seed: int,
-    out: Path,
-    overwrite: bool,
-    threads: int | None,
-    as_json: bool,
-) -> None:
-    """Compare FedIPS, FedAvg and λLinear across bias severities.
-
-    Makes or loads the data, trains a logging policy for each repeat, tunes learning rates on validation queries, trains
-    every algorithm for every bias severity, and writes a table, a figure and a page that says what was found.
-
-    \b
-    Examples
-      fultr run
-      fultr run --gamma 0.5,1,1.5,2 --repeats 10 --out out/more
-      fultr run --data ~/data/MQ2007 --out out/mq2007
-    """
-    from fultr.commands import run_comparison
-
-    run_comparison(
-        data,
-        dict(fold=fold, merge=merge, sentinel=sentinel or "auto"),
-        Comparison(
-            gammas=gammas,
-            repeats=repeats,
-            rounds=rounds,
-            clients=clients,
-            gamma_sd=gamma_sd,
-            policy=PolicySettings(policy_fraction, policy_epochs, learning_rate=policy_rate),
-            seed=seed,
-        ),
-        out=out,
-        overwrite=overwrite,
-        threads=threads,
-        as_json=as_json,
-    )
+cli.add_command(run)
+cli.add_command(reproduce)
 
 
 @cli.command()
 @click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
-@_reading_options
+@reading_options
 @click.option("--propensity", default="known", show_default=True,
               help="What clicks are divided by: known, none (FedAvg), or one number a rank: 1,0.5,...")  # fmt: skip
 @click.option("--gamma", default=1.0, show_default=True, help="Bias severity: examination is (1 / rank) ** gamma.")
-@_gamma_sd_option
+@gamma_sd_option
 @click.option("--relevant-grade", type=int, help="Lowest relevant grade.  [default: 3 of 0..4, 1 of 0..2]")
 @click.option("--clients", default=2000, show_default=True, help="Clients a round, |U|.")
 @click.option("--rounds", default=200, show_default=True, help="Rounds, T.")
@@ -221,14 +109,28 @@ def run(
 @click.option("--users", type=int, help="A fixed population of so many users.  [default: new users every round]")
 @click.option("--concentration", type=float, help="With --users: how alike users' queries are.  [default: 0.1]")
 @click.option("--poisson", is_flag=True, help="With --users: each takes part independently, not a fixed number.")
-@_policy_options
+@policy_options
 @click.option("--evaluate-every", default=10, show_default=True, help="Rounds between two points of the curve.")
 @click.option("--seed", default=0, show_default=True, help="Users, clicks and logging policy follow from it.")
 @click.option("--out", type=click.Path(path_type=Path),
               help="Folder for the ranker, curve and settings; the same command goes on where it stopped.")  # fmt: skip
-@_threads_option
-@_json_option
-def simulate(**options: Any) -> None:
+@threads_option
+@json_option
+def simulate(
+    data: str,
+    fold: int,
+    merge: bool,
+    sentinel: tuple[str, ...],
+    propensity: str,
+    users: int | None,
+    concentration: float | None,
+    poisson: bool,
+    seed: int,
+    out: Path | None,
+    threads: int | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
     """Train one ranker from the clicks of simulated users.
 
     \b
@@ -238,9 +140,24 @@ def simulate(**options: Any) -> None:
       fultr simulate --server adam --server-rate 0.1 --gamma 2
       fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine
     """
-    from fultr.commands import simulate_once
+    from fultr.commands import parse_propensity, simulate_once
+    from fultr.runs import RunSettings
 
-    simulate_once(**options)
+    if users is None and (poisson or concentration is not None):
+        raise FultrError("--poisson and --concentration are for a fixed population: give --users too")
+    if concentration is not None:
+        settings["concentration"] = concentration
+    if poisson:
+        settings["sampling"] = "poisson"
+    simulate_once(
+        RunSettings(propensity=parse_propensity(propensity), users=users, **settings),
+        data=data,
+        reading=dict(fold=fold, merge=merge, sentinel=sentinel or "auto"),
+        seed=seed,
+        out=out,
+        threads=threads,
+        as_json=as_json,
+    )
 
 
 @cli.command()
@@ -248,10 +165,10 @@ def simulate(**options: Any) -> None:
 @click.argument("data")
 @click.option("--split", default="test", show_default=True, type=click.Choice(["train", "valid", "test"]),
               help="Which queries of a data set; a single file is taken as a whole.")  # fmt: skip
-@click.option("--k", "cutoffs", default="1,5,10", show_default=True, callback=_numbers(int), help="Cutoffs.")
+@click.option("--k", "cutoffs", default="1,5,10", show_default=True, callback=numbers(int), help="Cutoffs.")
 @click.option("--relevant-grade", type=int, help="Lowest relevant grade.  [default: the one it was trained with]")
-@_reading_options
-@_json_option
+@reading_options
+@json_option
 def evaluate(
     ranker: Path,
     data: str,
@@ -310,9 +227,9 @@ def data() -> None:
 
 @data.command("inspect")
 @click.argument("path", type=click.Path(path_type=Path))
-@_reading_options
-@_threads_option
-@_json_option
+@reading_options
+@threads_option
+@json_option
 def inspect_data(
     path: Path, fold: int, merge: bool, sentinel: tuple[str, ...], threads: int | None, as_json: bool
 ) -> None:
@@ -331,7 +248,7 @@ def inspect_data(
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to write to.  [default: NAME]")
 @click.option("--seed", default=0, show_default=True, help="The data follow from it.")
 @click.option("--compress", type=click.Choice(["gz", "xz", "bz2", "zst"]), help="Compress the files.")
-@_threads_option
+@threads_option
 def make_data(name: str, out: Path | None, seed: int, compress: str | None, threads: int | None) -> None:
     """Write a generated data set as LETOR files: train.txt, vali.txt, test.txt.
 
@@ -344,14 +261,14 @@ def make_data(name: str, out: Path | None, seed: int, compress: str | None, thre
 
 
 @cli.command()
-@click.argument("what", nargs=-1, type=click.Choice(["round", "evaluate", "read"]))
-@_json_option
+@click.argument("what", nargs=-1, type=click.Choice(["round", "evaluate", "read", "flower"]))
+@json_option
 def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits or to other software, in one run.
 
     round: a round of federated training against reading the same features from memory. evaluate: 32 rankers against
-    one. read: a LETOR file against scikit-learn. All three without an argument; needs about 3 GB of memory and 1 GB of
-    disk.
+    one. read: a LETOR file against scikit-learn. These three without an argument; they need about 3 GB of memory and
+    1 GB of disk. flower: a round against the same in Flower's simulation engine (pip install 'fultr[flower]').
     """
     from fultr.bench import run_benchmarks
 

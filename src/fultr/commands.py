@@ -7,7 +7,6 @@ import io
 import json
 import re
 import sys
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,140 +14,44 @@ from typing import Any
 import numpy as np
 
 from fultr.checks import check_number
-from fultr.clicks import ClickModel, Sessions
-from fultr.client import LocalTraining
 from fultr.console import print_json, print_table, progress_bar, say, working
-from fultr.data import MAX_GRADE, RankingData, Splits
+from fultr.data import MAX_GRADE, RankingData
 from fultr.datasets import load
 from fultr.errors import FultrError
-from fultr.experiments import Comparison, compare, work_units
 from fultr.files import make_folder, written_whole
-from fultr.findings import sentences, table
 from fultr.layouts import Sentinel, inspect
 from fultr.letor import LetorFile
 from fultr.letor_files import map_text
 from fultr.letor_write import write_letor
 from fultr.metrics import average_relevant_position, default_relevant_grade, mrr, ndcg, precision, summarise
-from fultr.policy import PolicySettings
-from fultr.population import FiniteUsers, FreshUsers
 from fultr.propensity import Propensity
 from fultr.rankers import LinearRanker
-from fultr.report import versions, write_report
-from fultr.server import ServerOptimiser
-from fultr.simulation import FedIPS, Simulation, simulate
+from fultr.report import versions
+from fultr.runs import RunSettings, train
+from fultr.simulation import Simulation
 from fultr.synthetic import generate
 
 
-def run_comparison(
+def simulate_once(
+    settings: RunSettings,
+    *,
     data: str,
     reading: dict[str, Any],
-    settings: Comparison,
-    *,
-    out: Path,
-    overwrite: bool,
-    threads: int | None,
-    as_json: bool,
-) -> None:
-    """`fultr run`."""
-    begun = time.monotonic()
-    with working("Loading the data"):
-        splits = load(data, **reading, threads=threads)
-    if not overwrite:
-        _refuse_other_results(out / "results.json", splits, settings)
-    make_folder(out)  # better now than when hours are spent
-    with progress_bar(work_units(settings), "Preparing") as done:
-        outcome = compare(splits, settings, threads=threads, on_unit=done)
-    written = write_report(outcome, out, seconds=time.monotonic() - begun)
-    if as_json:
-        print_json({**outcome.as_dict(), "findings": sentences(outcome), "files": [str(path) for path in written]})
-        return
-    heading = [f"NDCG@{settings.k}, test queries", *(f"γ = {gamma:g}" for gamma in settings.gammas)]
-    print_table([heading, *([name, *cells] for name, cells in table(outcome))])
-    for sentence in sentences(outcome):
-        print("•", sentence)
-    say(f"Report: {written[0]}  (with {', '.join(path.name for path in written[1:])} beside it)")
-
-
-def _refuse_other_results(path: Path, splits: Splits, settings: Comparison) -> None:
-    """Results of one configuration never replace those of another unasked."""
-    if not path.exists():
-        return
-    wanted = {"settings": asdict(settings), "fingerprints": [part.fingerprint() for part in splits]}
-    names = {"settings": "their settings", "fingerprints": "their data"}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        different = [names[key] for key in wanted if json.loads(json.dumps(wanted[key])) != found[key]]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise FultrError(f"{path}: not results of fultr run; give another --out, or --overwrite") from None
-    if different:
-        raise FultrError(
-            f"{path}: holds results of another configuration (they differ in {' and '.join(different)}); "
-            "give another --out, or --overwrite"
-        )
-
-
-def simulate_once(
-    *,
-    data: str,
-    fold: int,
-    merge: bool,
-    sentinel: tuple[str, ...],
-    propensity: str,
-    gamma: float,
-    gamma_sd: float,
-    relevant_grade: int | None,
-    clients: int,
-    rounds: int,
-    queries: int,
-    clicks: int,
-    displayed: int,
-    client_rate: float,
-    server_rate: float,
-    server: Any,
-    loss: Any,
-    metric: Any,
-    pairs: Any,
-    initial: Any,
-    clip: float | None,
-    epochs: int,
-    users: int | None,
-    concentration: float | None,
-    poisson: bool,
-    policy_fraction: float,
-    policy_epochs: int,
-    policy_rate: float,
-    evaluate_every: int,
     seed: int,
     out: Path | None,
     threads: int | None,
     as_json: bool,
 ) -> None:
     """`fultr simulate`."""
-    algorithm = FedIPS(
-        LocalTraining(client_rate, loss, metric, clip, epochs),
-        ServerOptimiser(server, server_rate),
-        _parse_propensity(propensity),
-        pairs,
-        initial,
-    )
-    population = _population(users, concentration, poisson)
     with working("Loading the data"):
-        splits = load(data, fold=fold, merge=merge, sentinel=sentinel or "auto", threads=threads)
+        splits = load(data, **reading, threads=threads)
     if out is not None:
         make_folder(out)
-    with progress_bar(rounds, "Training") as done:
-        run = simulate(
+    with progress_bar(settings.rounds, "Training") as done:
+        run = train(
+            settings,
             splits,
-            algorithm,
-            clients=clients,
-            rounds=rounds,
             seed=seed,
-            policy=PolicySettings(policy_fraction, policy_epochs, learning_rate=policy_rate),
-            displayed=displayed,
-            model=ClickModel(gamma, gamma_sd, relevant_grade),
-            sessions=Sessions(queries, clicks),
-            population=population,
-            evaluate_every=evaluate_every,
             checkpoint=None if out is None else out / "checkpoint.npz",
             threads=threads,
             on_round=lambda _: done(None),
@@ -166,16 +69,8 @@ def simulate_once(
         say(f"Ranker: {out / 'ranker.json'}  (with curve.csv, settings.json and checkpoint.npz beside it)")
 
 
-def _population(users: int | None, concentration: float | None, poisson: bool) -> FreshUsers | FiniteUsers:
-    if users is None:
-        if poisson or concentration is not None:
-            raise FultrError("--poisson and --concentration are for a fixed population: give --users too")
-        return FreshUsers()
-    alike = FiniteUsers.concentration if concentration is None else concentration
-    return FiniteUsers(users, concentration=alike, sampling="poisson" if poisson else "uniform")
-
-
-def _parse_propensity(text: str) -> Propensity:
+def parse_propensity(text: str) -> Propensity:
+    """What clicks are divided by, as it is written on the command line."""
     if text == "known":
         return "known"
     if text == "none":

@@ -10,8 +10,11 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from rich.table import Table
+
+from fultr.reproduce import Progress
 
 
 def say(text: str) -> None:
@@ -24,13 +27,13 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, allow_nan=False))
 
 
-def print_table(rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print rows on stdout, the first of which is the heading; the first column to the left, others to the right."""
+def print_table(rows: Sequence[Sequence[str]], title: str = "", left: int = 1) -> None:
+    """Print rows on stdout, the first of which is the heading; `left` columns to the left, others to the right."""
     table = Table(
         title=title or None, title_justify="left", title_style="bold", header_style="bold", box=box.SIMPLE_HEAD
     )
     for i, name in enumerate(rows[0]):
-        table.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
+        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
     for row in rows[1:]:
         table.add_row(*row)
     Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
@@ -57,10 +60,51 @@ def progress_bar(total: int, text: str) -> Iterator[Callable[[str | None], None]
         TextColumn("left"),
         TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+    with Bar(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
         task = bar.add_task(text, total=total)
 
         def done(stage: str | None = None) -> None:
             bar.update(task, advance=1, description=stage)
 
         yield done
+
+
+@contextmanager
+def work_bar() -> Iterator[Callable[[Progress], None]]:
+    """A bar for work that consists of runs, on a terminal only; yields what to call with the progress of the work."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[runs]} runs"),
+        TimeElapsedColumn(),
+        TextColumn("left {task.fields[left]}"),
+        TextColumn("{task.fields[latest]}", markup=False, style="dim"),
+    )
+    with Bar(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        task = bar.add_task("Preparing", total=None, runs="", left="", latest="")
+
+        def show(progress: Progress) -> None:
+            seconds = progress.seconds_left
+            bar.update(
+                task,
+                description=f"{progress.experiment}, {progress.stage}" if progress.stage else "Preparing",
+                total=progress.cost,
+                completed=progress.cost_done,
+                runs=f"{progress.done:,}/{progress.runs:,}",
+                left="…" if seconds is None else spoken_time(seconds),
+                latest=progress.latest,
+            )
+
+        yield show
+
+
+def spoken_time(seconds: float) -> str:
+    """A time for people.
+
+    >>> spoken_time(4000)
+    '1 h 7 min'
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

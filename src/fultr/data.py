@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -202,6 +203,10 @@ class RankingData:
 
     def fingerprint(self) -> str:
         """A short text that tells this data from other data: every grade, id and feature has its share in it."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for array in (self.labels, self.offsets, self.query_ids, self.feature_ids, _checksums(self.features)):
             digest.update(array.tobytes())

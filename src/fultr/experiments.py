@@ -1,342 +1,212 @@
-"""The paper's comparison: FedIPS, FedAvg and λLinear across bias severities, tuned on validation, repeated.
+"""Experiments as data: lines to be tuned, repeated and drawn, and the claims that they decide; and what came out.
 
-Repeats differ in the logging policy's sample, users, queries and clicks. Learning rates are chosen for each algorithm
-and gamma by NDCG@k on the validation queries after the last round of one extra repeat; test queries take no part in
-any choice.
+Learning rates are chosen for each line by the mean NDCG@k on the validation queries after the last round of tuning, on
+repeats of their own. Test queries take no part in any choice.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
-import numpy as np
-
-from fultr.baselines import LambdaLinear, train_lambda_linear
 from fultr.checks import check_number
-from fultr.clicks import ClickModel, Sessions
-from fultr.client import LocalTraining
-from fultr.data import RankingData, Splits
+from fultr.claims import Claim, Verdict, judge
 from fultr.errors import FultrError
-from fultr.metrics import mean_over_queries, ndcg, ndcg_of_rankers
-from fultr.policy import PolicySettings, train_policy
-from fultr.server import ServerOptimiser
-from fultr.simulation import FedAvg, FedIPS, Simulation, simulate
-from fultr.streams import Purpose, generator
-from fultr.threads import default_threads, run_chunks
-from fultr.types import Float32s, Float64s, Int64s
+from fultr.estimates import Measured
+from fultr.runs import RunSettings
 
-CLIENT_RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
-SERVER_RATES = (0.1, 1.0, 10.0)
-"""The grids of eta_l and eta_g. The paper's, {1e-5, 1e-4, ..., 1e-1} and {0.05, 0.5, 1, 2}, is coarser in eta_l and
-ends lower in eta_g: at strong bias the best pair lies between and beyond."""
+TUNING_REPEAT = 1_000_000  # where the repeats begin that rates are chosen on: apart from those that are reported
+RATES = {"federated": ("client_rate", "server_rate"), "lambda-linear": ("lambda_rate",)}
+"""The settings that are tuned, for each algorithm that has any."""
 
-ALGORITHMS = {"FedIPS": FedIPS(), "FedAvg": FedAvg()}
-_TUNING_REPEAT = 1_000_000  # apart from the repeats that are reported
+Rates: TypeAlias = dict[str, Any]
+"""Values of some of them."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What is compared, and how often.
+class Line:
+    """One line of a figure: runs that differ in their repeat only.
 
     Attributes:
-        gammas: bias severities.
-        repeats: of every run.
-        clients: |U|.
-        rounds: T.
-        client_rates: grid of eta_l.
-        server_rates: grid of eta_g.
-        gamma_sd: spread of users' bias severity, see `ClickModel`.
-        sessions: queries and clicks a client.
-        displayed: K.
-        policy: how the logging policy is trained.
-        lambda_linear: how λLinear is trained.
-        evaluate_every: rounds between two points of a curve.
-        k: NDCG@k.
+        name: how it is called in figures, tables and claims.
+        settings: its own; rates that are tuned stand for nothing yet.
+        grid: the rates to choose from: pairs of a setting's name and its values. Empty: nothing is tuned.
+        tuned_at: settings that differ while rates are chosen.
+        colour: of the line; "" by its name.
+    """
+
+    name: str
+    settings: RunSettings
+    grid: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    tuned_at: tuple[tuple[str, Any], ...] = ()
+    colour: str = ""
+
+    def candidates(self) -> list[tuple[Rates, RunSettings]]:
+        """Every combination of the grid's rates, with the settings that it is tried with."""
+        names = [name for name, _ in self.grid]
+        combinations = itertools.product(*(values for _, values in self.grid))
+        rates: list[Rates] = [dict(zip(names, values, strict=True)) for values in combinations]
+        return [(chosen, replace(self.settings, **dict(self.tuned_at), **chosen)) for chosen in rates]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the figure.
+
+    Attributes:
+        title: above it.
+        lines: what it shows, by name.
+        against: draw NDCG after the last round against this setting; "": draw the curves over the rounds.
+    """
+
+    title: str
+    lines: tuple[str, ...]
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Lines to be tuned, repeated, drawn and judged.
+
+    Attributes:
+        name: a word, the file's name.
+        title: one line.
+        about: some sentences.
+        figure: the paper's figure that it reruns; "" if none.
+        data: data sets, by name or path.
+        lines: what is run.
+        panels: how it is drawn: one row of panels a data set.
+        claims: what it decides.
+        repeats: of each line's runs. Repeats differ in the logging policy's sample, users, queries and clicks.
+        tuning_repeats: rates are chosen by the mean over so many repeats, which are not among those reported.
         seed: of everything.
     """
 
-    gammas: tuple[float, ...] = (0.5, 1.0, 2.0)
-    repeats: int = 5
-    clients: int = 2000
-    rounds: int = 200
-    client_rates: tuple[float, ...] = CLIENT_RATES
-    server_rates: tuple[float, ...] = SERVER_RATES
-    gamma_sd: float = ClickModel.gamma_sd
-    sessions: Sessions = Sessions()
-    displayed: int = 5
-    policy: PolicySettings = PolicySettings()
-    lambda_linear: LambdaLinear = LambdaLinear()
-    evaluate_every: int = 5
-    k: int = 5
+    name: str
+    title: str
+    about: str
+    figure: str
+    data: tuple[str, ...]
+    lines: tuple[Line, ...]
+    panels: tuple[Panel, ...]
+    claims: tuple[Claim, ...] = ()
+    repeats: int = 30
+    tuning_repeats: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("repeats", "clients", "rounds", "evaluate_every", "k", "displayed"):
-            check_number(name, getattr(self, name), least=1, whole=True)
-        check_number("repeats", self.repeats, most=_TUNING_REPEAT)
-        check_number("seed", self.seed, least=0, most=10**6, whole=True)
-        for name in ("gammas", "client_rates", "server_rates"):
-            values = getattr(self, name)
-            if not values or len(set(values)) != len(values):
-                raise FultrError(f"{name}: expected one or more different numbers, found {values}")
-        for gamma in self.gammas:
-            ClickModel(gamma, self.gamma_sd)
-        for rate in (*self.client_rates, *self.server_rates):
-            check_number("learning rates", rate, above=0)
+        check_number("repeats", self.repeats, least=1, most=TUNING_REPEAT, whole=True)
+        check_number("tuning repeats", self.tuning_repeats, least=1, most=1000, whole=True)
+        check_number("seed", self.seed, least=0, most=500_000, whole=True)
+        names = [line.name for line in self.lines]
+        if not names:
+            raise FultrError("line: expected at least one")
+        if not self.data:
+            raise FultrError("data: expected at least one data set")
+        for name in names:
+            if names.count(name) > 1:
+                raise FultrError(f"line: two lines are called {name!r}")
 
     def repeat_seed(self, repeat: int) -> int:
-        """The seed of a repeat; repeats of different seeds share nothing."""
-        return self.seed * (_TUNING_REPEAT + 1) + repeat
+        """The seed of a repeat; experiments with different seeds share none."""
+        return self.seed * 2 * TUNING_REPEAT + repeat
+
+    @property
+    def tuning_seeds(self) -> list[int]:
+        """The seeds of the repeats that rates are chosen on."""
+        return [self.repeat_seed(TUNING_REPEAT + i) for i in range(self.tuning_repeats)]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the repeats that are reported."""
+        return [self.repeat_seed(i) for i in range(self.repeats)]
+
+    def configuration(self) -> dict[str, Any]:
+        """Everything that the numbers depend on besides the data, ready for JSON."""
+        return {
+            "experiment": self.name,
+            "repeats": self.repeats,
+            "tuning_repeats": self.tuning_repeats,
+            "seed": self.seed,
+            "lines": {
+                line.name: {
+                    "settings": line.settings.relevant(),
+                    "grid": dict(line.grid),
+                    "tuned_at": dict(line.tuned_at),
+                }
+                for line in self.lines
+            },
+        }
+
+    def resized(self, *, rounds: int | None = None, repeats: int | None = None) -> Experiment:
+        """The same with other numbers of repeats and rounds; lines that have more rounds than others keep the ratio."""
+        usual = min(dict(line.tuned_at).get("rounds", line.settings.rounds) for line in self.lines)
+        wanted = usual if rounds is None else rounds
+        check_number("rounds", wanted, least=1, most=10**8, whole=True)
+
+        def of(line: Line) -> Line:
+            tuned_at = tuple((n, max(1, v * wanted // usual) if n == "rounds" else v) for n, v in line.tuned_at)
+            total = max(1, line.settings.rounds * wanted // usual)
+            every = max(1, line.settings.evaluate_every * wanted // usual)
+            return replace(line, tuned_at=tuned_at, settings=replace(line.settings, rounds=total, evaluate_every=every))
+
+        return replace(
+            self, repeats=self.repeats if repeats is None else repeats, lines=tuple(of(line) for line in self.lines)
+        )
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The learning rates chosen for one algorithm at one gamma, and the whole grid that they were chosen from.
+    """The rates that were chosen for a line, and the whole grid that they were chosen from.
 
     Attributes:
-        algorithm: its name.
-        gamma: bias severity.
-        client_rate: eta_l.
-        server_rate: eta_g.
-        at_edge: which of the two, "client" or "server", is the smallest or largest of its grid, so that a better one
-            may lie outside.
-        grid: (eta_l, eta_g, NDCG@k on validation) of every pair tried.
+        rates: by name.
+        at_edge: those that are the smallest or largest of their grid, so that better ones may lie outside.
+        grid: every combination of rates that was tried, with its NDCG@k on validation.
     """
 
-    algorithm: str
-    gamma: float
-    client_rate: float
-    server_rate: float
+    rates: Rates
     at_edge: tuple[str, ...]
-    grid: tuple[tuple[float, float, float], ...]
+    grid: tuple[tuple[Rates, float], ...]
+
+    @property
+    def score(self) -> float:
+        """NDCG@k of the chosen rates, on validation."""
+        return max(score for _, score in self.grid)
+
+
+def choose(line: Line, scores: list[float]) -> Choice:
+    """The best of a line's candidates by their scores on validation; the first of equals.
+
+    >>> line = Line("FedIPS", RunSettings(), (("client_rate", (0.01, 0.1)), ("server_rate", (1.0,))))
+    >>> choose(line, [0.5, 0.6]).rates
+    {'client_rate': 0.1, 'server_rate': 1.0}
+    """
+    tried = [rates for rates, _ in line.candidates()]
+    best = tried[max(range(len(tried)), key=scores.__getitem__)]
+    edge = tuple(n for n, values in line.grid if len(values) > 1 and best[n] in (min(values), max(values)))
+    return Choice(best, edge, tuple(zip(tried, scores, strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came out, on the test queries.
+    """What an experiment measured on the test queries of one data set.
 
     Attributes:
-        settings: the comparison's.
-        data: name of the data set.
+        experiment: what was run.
+        data: what the data set is called.
         fingerprints: of its three parts.
-        rounds: where the curves were measured.
-        curves: (algorithm, gamma) -> NDCG@k [repeats, rounds measured].
-        random: NDCG@k of a random ranking, [repeats].
-        policy: of the logging policy, [repeats].
-        lambda_linear: of λLinear, [repeats].
-        choices: the learning rates.
-        lambda_rate: λLinear's.
+        lines: the curves, by the lines' names.
+        choices: the rates, for the lines that were tuned.
     """
 
-    settings: Comparison
+    experiment: Experiment
     data: str
     fingerprints: tuple[str, ...]
-    rounds: Int64s
-    curves: dict[tuple[str, float], Float64s]
-    random: Float64s
-    policy: Float64s
-    lambda_linear: Float64s
-    choices: tuple[Choice, ...]
-    lambda_rate: float
+    lines: dict[str, Measured]
+    choices: dict[str, Choice] = field(default_factory=dict)
 
-    def final(self, algorithm: str, gamma: float) -> Float64s:
-        """NDCG@k after the last round, [repeats]."""
-        return self.curves[algorithm, gamma][:, -1]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything but the curves, ready for JSON."""
-        return {
-            "data": self.data,
-            "fingerprints": list(self.fingerprints),
-            "settings": asdict(self.settings),
-            "final": {
-                **{f"{name} gamma={g:g}": self.final(name, g).tolist() for name, g in self.curves},
-                "random": self.random.tolist(),
-                "logging policy": self.policy.tolist(),
-                "lambda linear": self.lambda_linear.tolist(),
-            },
-            "choices": [asdict(choice) for choice in self.choices],
-            "lambda_linear_learning_rate": self.lambda_rate,
-        }
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One run: an algorithm with its learning rates, at one gamma, on one repeat's logging policy."""
-
-    algorithm: str
-    gamma: float
-    client_rate: float
-    server_rate: float
-    repeat: int
-
-
-def work_units(settings: Comparison) -> int:
-    """How many rounds and epochs a comparison consists of, for a progress bar."""
-    runs = len(ALGORITHMS) * len(settings.gammas)
-    tuning = runs * len(settings.client_rates) * len(settings.server_rates) * settings.rounds
-    epochs = settings.lambda_linear.epochs * (len(settings.lambda_linear.learning_rates) + settings.repeats)
-    return tuning + runs * settings.repeats * settings.rounds + epochs
-
-
-def compare(
-    data: Splits,
-    settings: Comparison = Comparison(),
-    *,
-    threads: int | None = None,
-    on_unit: Callable[[str], object] | None = None,
-) -> Outcome:
-    """Tune, repeat and measure; `on_unit` is called with the name of the stage after each round or epoch."""
-    threads = default_threads() if threads is None else threads
-    tick = on_unit or (lambda stage: None)
-    repeats = range(settings.repeats)
-    policies = {
-        r: train_policy(data.train, settings.policy, settings.repeat_seed(r)) for r in (*repeats, _TUNING_REPEAT)
-    }
-
-    lambda_rate, lambda_linear = _lambda_linear(data, settings, threads, tick)
-    choices = _tune(data, settings, policies, threads, tick)
-    jobs = [
-        _Job(choice.algorithm, choice.gamma, choice.client_rate, choice.server_rate, repeat)
-        for choice in choices
-        for repeat in range(settings.repeats)
-    ]
-    runs = _run(data, settings, policies, jobs, settings.rounds, ("test",), threads, lambda: tick("Training"))
-    curves = {
-        (c.algorithm, c.gamma): np.stack(
-            [
-                run.curve.ndcg["test"]
-                for job, run in zip(jobs, runs, strict=True)
-                if (job.algorithm, job.gamma) == (c.algorithm, c.gamma)
-            ]
-        )
-        for c in choices
-    }
-    return Outcome(
-        settings,
-        data.name,
-        tuple(part.fingerprint() for part in data),
-        runs[0].curve.rounds,
-        curves,
-        np.array([_random_ndcg(data.test, settings.k, settings.repeat_seed(r)) for r in repeats]),
-        mean_over_queries(
-            ndcg_of_rankers(np.stack([policies[r] for r in repeats]), data.test, k=settings.k, threads=threads)
-        ),
-        lambda_linear,
-        choices,
-        lambda_rate,
-    )
-
-
-def _lambda_linear(
-    data: Splits, settings: Comparison, threads: int, tick: Callable[[str], object]
-) -> tuple[float, Float64s]:
-    """λLinear's learning rate, chosen once, and its NDCG on test in each repeat."""
-
-    def on_epoch() -> None:
-        tick("λLinear")
-
-    tuned = train_lambda_linear(
-        data,
-        settings.lambda_linear,
-        seed=settings.repeat_seed(_TUNING_REPEAT),
-        k=settings.k,
-        threads=threads,
-        on_epoch=on_epoch,
-    )
-    chosen = replace(settings.lambda_linear, learning_rates=(tuned.learning_rate,))
-    weights = np.zeros((settings.repeats, data.train.width), np.float32)
-
-    def train(repeat: int) -> None:
-        result = train_lambda_linear(
-            data, chosen, seed=settings.repeat_seed(repeat), k=settings.k, threads=1, on_epoch=on_epoch
-        )
-        weights[repeat] = result.ranker.weights
-
-    run_chunks(train, settings.repeats, threads)
-    return tuned.learning_rate, mean_over_queries(ndcg_of_rankers(weights, data.test, k=settings.k, threads=threads))
-
-
-def _tune(
-    data: Splits,
-    settings: Comparison,
-    policies: dict[int, Float32s],
-    threads: int,
-    tick: Callable[[str], object],
-) -> tuple[Choice, ...]:
-    """Try every pair of learning rates on one extra repeat; keep the best on validation."""
-    pairs = list(itertools.product(settings.client_rates, settings.server_rates))
-    groups = list(itertools.product(ALGORITHMS, settings.gammas))
-    jobs = [_Job(name, gamma, *pair, _TUNING_REPEAT) for name, gamma in groups for pair in pairs]
-    runs = _run(data, settings, policies, jobs, settings.rounds, ("valid",), threads, lambda: tick("Tuning"))
-    choices = []
-    for i, (name, gamma) in enumerate(groups):
-        scores = [float(run.curve.ndcg["valid"][-1]) for run in runs[i * len(pairs) : (i + 1) * len(pairs)]]
-        client_rate, server_rate = pairs[int(np.argmax(scores))]
-        rates = {"client": (client_rate, settings.client_rates), "server": (server_rate, settings.server_rates)}
-        edge = tuple(who for who, (rate, tried) in rates.items() if rate in (min(tried), max(tried)))
-        grid = tuple((*pair, score) for pair, score in zip(pairs, scores, strict=True))
-        choices.append(Choice(name, gamma, client_rate, server_rate, edge, grid))
-    return tuple(choices)
-
-
-def _run(
-    data: Splits,
-    settings: Comparison,
-    policies: dict[int, Float32s],
-    jobs: Sequence[_Job],
-    rounds: int,
-    splits: tuple[str, ...],
-    threads: int,
-    tick: Callable[[], object],
-) -> list[Simulation]:
-    """Do independent runs, as many at a time as there are threads, each on one thread."""
-    runs: list[Simulation | None] = [None] * len(jobs)
-    stopped = threading.Event()
-
-    def on_round(_: int) -> None:
-        if stopped.is_set():  # an interrupt reaches one thread; the others end here
-            raise KeyboardInterrupt
-        tick()
-
-    def work(i: int) -> None:
-        try:
-            runs[i] = one_run(jobs[i])
-        except BaseException:
-            stopped.set()
-            raise
-
-    def one_run(job: _Job) -> Simulation:
-        return simulate(
-            data,
-            replace(
-                ALGORITHMS[job.algorithm],
-                training=LocalTraining(learning_rate=job.client_rate),
-                server=ServerOptimiser(learning_rate=job.server_rate),
-            ),
-            clients=settings.clients,
-            rounds=rounds,
-            seed=settings.repeat_seed(job.repeat),
-            policy=policies[job.repeat],
-            displayed=settings.displayed,
-            model=ClickModel(gamma=job.gamma, gamma_sd=settings.gamma_sd),
-            sessions=settings.sessions,
-            evaluate_every=settings.evaluate_every,
-            k=settings.k,
-            splits=splits,
-            threads=1,
-            on_round=on_round,
-        )
-
-    run_chunks(work, len(jobs), threads)
-    return [run for run in runs if run is not None]
-
-
-def _random_ndcg(data: RankingData, k: int, seed: int) -> float:
-    """Mean NDCG@k of documents in random order."""
-    scores = generator(seed, Purpose.RANDOM_RANKING).random(data.documents, np.float32)
-    return float(np.nanmean(ndcg(scores, data, k=k)))
+    def verdicts(self) -> list[Verdict]:
+        """The answer to each of the experiment's claims."""
+        return [judge(claim, self.lines) for claim in self.experiment.claims]

@@ -1,169 +1,395 @@
-"""What a comparison leaves behind: a figure, the curves as a table, the configuration, and one self-contained page."""
+"""What experiments leave behind: figures, every number in tables, and one page that needs nothing else to be read."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import math
+import os
 import platform
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
+import pyarrow as pa
+import pyarrow.parquet as pq
+from markupsafe import Markup
 
-from fultr.experiments import Outcome
+from fultr.claims import Verdict
+from fultr.estimates import estimate
+from fultr.experiments import RATES, Choice, Experiment, Outcome, Panel
+from fultr.figures import draw, draw_panel, metric, panels_of, rendered, series
 from fultr.files import make_folder, written_whole
-from fultr.findings import sentences, table
 
-# Okabe and Ito's palette: told apart by colour-blind readers; dashes tell them apart in print.
-COLOURS = {"FedIPS": "#0072B2", "FedAvg": "#D55E00", "λLinear": "#009E73", "logging policy": "#777777"}
-_STYLE: dict[Any, Any] = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e4e8ec",
-    "svg.fonttype": "path",
-    "svg.hashsalt": "fultr",  # the same figure gives the same file
+_RATES = tuple(name for names in RATES.values() for name in names)
+_RATE_NAMES = {
+    "client_rate": Markup("client’s η<sub>l</sub>"),
+    "server_rate": Markup("server’s η<sub>g</sub>"),
+    "lambda_rate": "λLinear’s rate",
+}
+_BADGES = {  # of each answer: its style, its symbol, and how one and several claims of that answer are counted
+    "holds": ("yes", "✓", "holds", "hold"),
+    "does not hold": ("no", "✗", "does not", "do not"),
+    "not enough repeats to tell": ("unsure", "?", "cannot be told", "cannot be told"),
+}
+_EFFECTS = {
+    "NDCG": "{:+.4f}",
+    "times": "{:.2f}",
+    "rounds": "{:,.0f}",
+    "of the way": "{:.0%}",
+    "of the rounds": "{:.0%}",
 }
 
 
-def draw(outcome: Outcome) -> Figure:
-    """NDCG@k over the rounds, a panel a gamma; shaded standard error."""
-    gammas = outcome.settings.gammas
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(3.4 * len(gammas) + 0.8, 3.6), layout="constrained")
-        panels = figure.subplots(1, len(gammas), sharey=True, squeeze=False)[0]
-        last = outcome.rounds[-1]
-        for panel, gamma in zip(panels, gammas, strict=True):
-            levels = {"λLinear": outcome.lambda_linear, "logging policy": outcome.policy}
-            for name, values in levels.items():
-                dashes = (0, (6, 2)) if name == "λLinear" else (0, (1, 1.5))
-                panel.axhline(values.mean(), color=COLOURS[name], linestyle=dashes, label=name, linewidth=1.5)
-                panel.axhspan(*_band(values), color=COLOURS[name], alpha=0.15, linewidth=0)
-            for name, style in (("FedIPS", "-"), ("FedAvg", (0, (4, 1.2, 1, 1.2)))):
-                curves = outcome.curves[name, gamma]
-                panel.plot(outcome.rounds, curves.mean(axis=0), color=COLOURS[name], linestyle=style, label=name)
-                panel.fill_between(outcome.rounds, *_band(curves), color=COLOURS[name], alpha=0.2, linewidth=0)
-            panel.set_title(f"γ = {gamma:g}")
-            panel.set_xlabel("round")
-            panel.set_xlim(0, last)
-        panels[0].set_ylabel(f"NDCG@{outcome.settings.k}, test queries")
-        panels[0].set_ylim(*_limits(outcome))
-        order = ["λLinear", "FedIPS", "FedAvg", "logging policy"]
-        handles = dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
-        figure.legend(
-            [handles[name] for name in order], order, loc="outside lower center", ncols=len(order), frameon=False
-        )
-    return figure
-
-
-def _band(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[Any, Any]:
-    """Mean minus and plus one standard error over repeats (the first axis)."""
-    mean = values.mean(axis=0)
-    error = values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros_like(mean)
-    return mean - error, mean + error
-
-
-def _limits(outcome: Outcome) -> tuple[float, float]:
-    """Room for everything after the first tenth of the rounds: how learning starts matters less than how it ends."""
-    skip = max(1, len(outcome.rounds) // 10)
-    shown = [curves.mean(axis=0)[skip:] for curves in outcome.curves.values()]
-    values = np.concatenate([*shown, [outcome.policy.mean(), outcome.lambda_linear.mean()]])
-    margin = 0.06 * (values.max() - values.min()) + 0.002
-    return values.min() - margin, values.max() + margin
-
-
-def write_report(outcome: Outcome, folder: Path, *, seconds: float) -> list[Path]:
-    """Write figure.png, curves.csv, results.json and report.html to a folder; each appears whole or not at all.
+def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str) -> list[Path]:
+    """Write the page, results.json, the tables and the figures to a folder; each appears whole or not at all.
 
     Args:
-        outcome: what to report.
+        outcomes: of one or several experiments, each on one or several data sets.
         folder: made if it is not there; files of the same names are replaced.
-        seconds: how long the comparison took.
+        took: how long it took, in words.
 
     Returns:
         The files, the page first.
     """
-    make_folder(folder)
-    figure = draw(outcome)
-    contents: dict[str, bytes] = {
-        "figure.png": _rendered(figure, "png"),
-        "curves.csv": _curves(outcome).encode(),
-        "results.json": (json.dumps(_results(outcome), indent=1) + "\n").encode(),
-        "report.html": _page(outcome, _rendered(figure, "svg").decode(), seconds).encode(),
-    }
-    for name, content in contents.items():
-        with written_whole(folder / name) as temporary:
+    experiments: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        experiments.setdefault(outcome.experiment.name, []).append(outcome)
+    ordered = [outcome for group in experiments.values() for outcome in group]
+    curves = _curves(ordered)
+    contents: dict[str, bytes] = {}
+    for name, group in experiments.items():
+        figure = draw(group)
+        contents |= {f"figures/{name}.{kind}": rendered(figure, kind) for kind in ("pdf", "svg", "png")}
+    contents["tuning.csv"] = _csv(_tuning(ordered))
+    contents["curves.parquet"] = _parquet(curves)
+    contents["curves.csv"] = _csv(zip(*([name, *values] for name, values in curves.items()), strict=True))
+    contents["results.json"] = _json(results(ordered))
+    contents["report.html"] = _page(list(experiments.values()), took).encode()
+    make_folder(folder / "figures")
+    for path, content in contents.items():
+        with written_whole(folder / path) as temporary:
             temporary.write_bytes(content)
-    return [folder / name for name in reversed(contents)]
+    return [folder / path for path in reversed(contents)]
 
 
-def _rendered(figure: Figure, kind: str) -> bytes:
-    with mpl.rc_context(_STYLE):
-        buffer = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        figure.savefig(buffer, format=kind, dpi=160, metadata=metadata)
-    return buffer.getvalue()
-
-
-def _curves(outcome: Outcome) -> str:
-    """One row a point: algorithm, gamma, repeat, round, NDCG@k on test, with all its digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["algorithm", "gamma", "repeat", "round", f"ndcg@{outcome.settings.k}"])
-    for (name, gamma), curves in outcome.curves.items():
-        for repeat, curve in enumerate(curves):
-            for round_, value in zip(outcome.rounds, curve, strict=True):
-                writer.writerow([name, gamma, repeat, round_, repr(float(value))])
-    return text.getvalue()
-
-
-def _results(outcome: Outcome) -> dict[str, Any]:
-    return {**outcome.as_dict(), "findings": sentences(outcome), "versions": versions()}
+def table(outcomes: Sequence[Outcome]) -> list[list[str]]:
+    """NDCG after the last round, mean ± standard error, of one experiment: a row a line, a column a data set."""
+    experiment = outcomes[0].experiment
+    rows = [
+        [line.name, *(str(estimate(outcome.lines[line.name].final)) for outcome in outcomes)]
+        for line in experiment.lines
+    ]
+    return [[metric(experiment), *(outcome.data for outcome in outcomes)], *rows]
 
 
 def versions() -> dict[str, str]:
     """What the numbers were made with."""
-    packages = ("fultr", "numpy", "numba", "scipy")
+    packages = ("fultr", "numpy", "numba", "scipy", "joblib", "pyarrow")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
-def _page(outcome: Outcome, svg: str, seconds: float) -> str:
-    settings = outcome.settings
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        files("fultr").joinpath("templates/report.html").read_text(encoding="utf-8")
+def machine() -> dict[str, str]:
+    """What the numbers were made on; not whose machine it is.
+
+    >>> list(machine())
+    ['processor', 'cores', 'memory', 'system']
+    """
+    processor, memory = platform.processor(), "unknown"
+    if Path("/proc/cpuinfo").is_file():
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+        processor = found[1].strip() if found else processor
+    if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
+        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    return {
+        "processor": processor or platform.machine() or "unknown",
+        "cores": str(os.cpu_count() or "unknown"),
+        "memory": memory,
+        "system": f"{platform.system()}, {platform.machine()}",
+    }
+
+
+# Tables.
+
+
+def _curves(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+    """Every number that was measured, in columns."""
+    columns: dict[str, list[Any]] = {name: [] for name in ("experiment", "data", "line", "repeat", "round", "ndcg")}
+    for outcome in outcomes:
+        for name, measured in outcome.lines.items():
+            repeats, points = measured.ndcg.shape
+            size = repeats * points
+            columns["experiment"] += [outcome.experiment.name] * size
+            columns["data"] += [outcome.data] * size
+            columns["line"] += [name] * size
+            columns["repeat"] += np.repeat(np.arange(repeats), points).tolist()
+            columns["round"] += np.tile(measured.rounds, repeats).tolist()
+            columns["ndcg"] += measured.ndcg.ravel().tolist()
+    return columns
+
+
+def _parquet(columns: dict[str, list[Any]]) -> bytes:
+    kinds = {"repeat": pa.int64(), "round": pa.int64(), "ndcg": pa.float64()}
+    arrays = {name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()}
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(arrays), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _tuning(outcomes: Sequence[Outcome]) -> Iterable[Sequence[Any]]:
+    """Every combination of rates that was tried, NDCG on validation, and whether it was chosen."""
+    yield ["experiment", "data", "line", *_RATES, "validation_ndcg", "chosen"]
+    for outcome in outcomes:
+        for name, choice in outcome.choices.items():
+            for rates, score in choice.grid:
+                tried = [rates.get(rate, "") for rate in _RATES]
+                yield [outcome.experiment.name, outcome.data, name, *tried, score, str(rates == choice.rates).lower()]
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)  # floats as repr has them: with all their digits
+    return text.getvalue().encode()
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def asked(experiment: Experiment, fingerprints: Sequence[str]) -> dict[str, Any]:
+    """Everything that the numbers depend on, ready for JSON."""
+    return {**experiment.configuration(), "fingerprints": list(fingerprints)}
+
+
+def results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What was asked and what came out of it, without the curves, ready for JSON: the same whenever it is run."""
+    return {
+        "asked": [asked(outcome.experiment, outcome.fingerprints) for outcome in outcomes],
+        "results": [_result(outcome) for outcome in outcomes],
+        "versions": versions(),
+    }
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    lines = {}
+    for line in outcome.experiment.lines:
+        final = outcome.lines[line.name].final
+        mean, choice = estimate(final), outcome.choices.get(line.name)
+        lines[line.name] = {
+            "settings": {**line.settings.relevant(), **(choice.rates if choice else {})},
+            "final": final.tolist(),
+            "mean": mean.mean,
+            "standard_error": _finite(mean.standard_error),
+            "choice": choice
+            and {
+                "rates": choice.rates,
+                "at_edge": choice.at_edge,
+                "validation_ndcg": _finite(choice.score),
+                "grid": [{**rates, "validation_ndcg": _finite(score)} for rates, score in choice.grid],
+            },
+        }
+    return {
+        "experiment": outcome.experiment.name,
+        "title": outcome.experiment.title,
+        "data": outcome.data,
+        "lines": lines,
+        "verdicts": [verdict.as_dict() for verdict in outcome.verdicts()],
+    }
+
+
+# The page.
+
+
+def _page(experiments: list[list[Outcome]], took: str) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fultr"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    made_with = ", ".join(f"{name} {number}" for name, number in versions().items())
-    lead = (
-        f"{outcome.data}: {settings.clients:,} clients a round, {settings.rounds:,} rounds, {settings.displayed} "
-        f"documents displayed, {settings.sessions.queries} queries and {settings.sessions.clicks} clicks a client, "
-        f"{settings.repeats} repeats. Took {seconds:.0f} s with {made_with}."
-    )
-    choices = [
+    first = [group[0].experiment for group in experiments]
+    environment.filters["typeset"] = _typeset
+    claims = [  # each with its verdict on every data set
         (
-            c.algorithm,
-            f"{c.gamma:g}",
-            f"{c.client_rate:g}" + (" (edge)" if "client" in c.at_edge else ""),
-            f"{c.server_rate:g}" + (" (edge)" if "server" in c.at_edge else ""),
-            f"{max(score for _, _, score in c.grid):.4f}",
+            group[0].experiment.title,
+            [_verdict(outcome.data, verdict) for outcome, verdict in zip(group, one, strict=True)],
         )
-        for c in outcome.choices
+        for group in experiments
+        for one in zip(*(outcome.verdicts() for outcome in group), strict=True)
     ]
-    return template.render(
-        title="FedIPS, FedAvg and λLinear across bias severities",
-        lead=lead,
-        sentences=sentences(outcome),
-        table=table(outcome),
-        gammas=[f"{gamma:g}" for gamma in settings.gammas],
-        k=settings.k,
-        repeats=settings.repeats,
-        figure=svg[svg.index("<svg") :],
-        choices=[*choices, ("λLinear", "any", "–", f"{outcome.lambda_rate:g}", "–")],
-        configuration=json.dumps(_results(outcome)["settings"], indent=1),
+    answers = Counter(verdict["answer"] for _, verdicts in claims for verdict in verdicts)
+    return environment.get_template("report.html").render(
+        title=first[0].title if len(first) == 1 else f"{len(first)} experiments in federated unbiased learning to rank",
+        lead=_lead(experiments),
+        counts=[
+            (style, symbol, answers[answer], one if answers[answer] == 1 else several)
+            for answer, (style, symbol, one, several) in _BADGES.items()
+        ],
+        claims=claims,
+        experiments=[_section(group, number) for number, group in enumerate(experiments, 1)],
+        versions=versions(),
+        machine=machine(),
+        took=took,
     )
+
+
+def _typeset(text: str) -> str:
+    r"""Text whose numbers read well: no break within "γ = 1" or "0.5 ± 0.1", signs of minus, powers of ten.
+
+    >>> _typeset("a - b is -0.1, p = 2e-05")
+    'a - b is −0.1, p\xa0=\xa02·10⁻⁵'
+    """
+    text = re.sub(r" ([=±<]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
+    text = re.sub(
+        r"(?<=\d)e-0*(\d+)", lambda m: "·10⁻" + m[1].translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")), text
+    )
+    return re.sub(r"(?<![^\s(])-(?=\d)", "−", text)
+
+
+def _lead(experiments: list[list[Outcome]]) -> str:
+    data = list(dict.fromkeys(outcome.data for group in experiments for outcome in group))
+    repeats = sorted({group[0].experiment.repeats for group in experiments})
+    names = " and ".join(filter(None, (", ".join(data[:-1]), data[-1])))
+    span = " to ".join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))
+    return (
+        f"Measured on the test queries of {names}; repeats: {span}, which differ in the logging policy's sample of "
+        "queries, in users, their queries and clicks. Learning rates were chosen on validation queries."
+    )
+
+
+def _verdict(data: str, verdict: Verdict) -> dict[str, str]:
+    style, symbol, *_ = _BADGES[verdict.answer]
+    form = _EFFECTS.get(verdict.unit, "{:.4g}")
+
+    def spoken(value: float, unit: str = "") -> str:
+        if verdict.unit == "rounds" and value == math.inf:
+            return "never"
+        return form.format(value) + unit
+
+    p = verdict.p_value
+    return {
+        "says": verdict.claim.says,
+        "data": data,
+        "answer": verdict.answer,
+        "style": style,
+        "symbol": symbol,
+        "effect": "" if math.isnan(verdict.effect) else spoken(verdict.effect, f" {verdict.unit}"),
+        "interval": "" if math.isnan(verdict.low) else f"{spoken(verdict.low)} to {spoken(verdict.high)}",
+        "test": verdict.test + ("" if math.isnan(p) else ", p < 0.0001" if p < 1e-4 else f", p = {p:.2g}"),
+        "detail": verdict.detail,
+    }
+
+
+def _section(outcomes: Sequence[Outcome], number: int) -> dict[str, Any]:
+    """What the page shows of an experiment."""
+    experiment, panels = outcomes[0].experiment, panels_of(outcomes[0].experiment)
+    tuned = [(outcome, name, choice) for outcome in outcomes for name, choice in outcome.choices.items()]
+    rates = [rate for rate in _RATES if any(rate in choice.rates for _, _, choice in tuned)]
+    return {
+        "id": f"experiment-{number}",
+        "experiment": experiment,
+        "rows": [
+            (outcome.data, [_panel(outcome, panel, f"p{number}-{row}-{i}-") for i, panel in enumerate(panels)])
+            for row, outcome in enumerate(outcomes)
+        ],
+        "table": table(outcomes),
+        "rates": [_RATE_NAMES[rate] for rate in rates],
+        "tuning": [
+            {
+                "line": name,
+                "data": outcome.data,
+                "rates": [(_number(choice.rates.get(rate)), rate in choice.at_edge) for rate in rates],
+                "score": f"{choice.score:.4f}",
+                "grid": _heat(choice),
+            }
+            for outcome, name, choice in tuned
+        ],
+        "configuration": _configuration(experiment),
+        "fingerprints": [(outcome.data, outcome.fingerprints) for outcome in outcomes],
+    }
+
+
+def _panel(outcome: Outcome, panel: Panel, prefix: str) -> dict[str, Any]:
+    """A panel's drawing, and what the page's script needs to read numbers off it."""
+    figure = draw_panel(outcome, panel)
+    axes = figure.axes[0]
+    box = axes.get_position()
+    horizontal, entries = series(outcome, panel)
+    several = len(next(iter(outcome.lines.values())).ndcg) > 1
+    return {
+        "drawing": _inline(rendered(figure, "svg", text=True).decode(), prefix),
+        "label": f"{outcome.data}: {panel.title or metric(outcome.experiment)}",
+        "data": {
+            "box": [round(value, 5) for value in (box.x0, 1 - box.y1, box.width, box.height)],
+            "x": axes.get_xlim(),
+            "y": axes.get_ylim(),
+            "log": horizontal.log,
+            "label": horizontal.label,
+            "ticks": list(zip(horizontal.ticks, horizontal.names, strict=True)),
+            "lines": [
+                {
+                    "name": one.name,
+                    "colour": one.colour,
+                    "x": [int(x) if x.is_integer() else x for x in one.x.tolist()],
+                    "mean": np.round(one.mean, 5).tolist(),
+                    "error": np.round(one.error, 5).tolist() if several else [],
+                }
+                for one in entries
+            ],
+        },
+    }
+
+
+def _inline(svg: str, prefix: str) -> Markup:
+    """A drawing to stand within a page: as wide as there is room, names of its parts its own, coordinates short."""
+    svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', svg, count=1)
+    svg = svg.replace("xlink:href", "href")
+    svg = re.sub(r'( id="|="#|url\(#)', rf"\g<1>{prefix}", svg)
+    shorter = re.compile(r"-?\d+\.\d{3,}")
+    return Markup(re.sub(r'(?<= d=")[^"]+', lambda d: shorter.sub(lambda n: f"{float(n[0]):.2f}", d[0]), svg))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _heat(choice: Choice) -> dict[str, Any]:
+    """The grid as a table: the first rate downwards, the second, if there is one, to the right."""
+    down, *right = choice.rates
+    scores = [score for _, score in choice.grid if math.isfinite(score)]
+    low, high = min(scores, default=0.0), max(scores, default=1.0)
+    rows: dict[float, list[tuple[str, str, bool]]] = {}
+    for rates, score in choice.grid:
+        heat = f"{0.55 * ((score - low) / (high - low or 1.0)) ** 2:.3f}" if math.isfinite(score) else "0"
+        rows.setdefault(rates[down], []).append((f"{score:.4f}", heat, rates == choice.rates))
+    return {
+        "down": _RATE_NAMES[down],
+        "right": _RATE_NAMES[right[0]] if right else "",
+        "columns": [_number(value) for value in dict.fromkeys(rates[right[0]] for rates, _ in choice.grid)]
+        if right
+        else [],
+        "rows": [(_number(value), cells) for value, cells in rows.items()],
+    }
+
+
+def _configuration(experiment: Experiment) -> dict[str, Any]:
+    """Settings that all lines have in common, and those in which they differ."""
+    settings = {
+        line.name: {**line.settings.relevant(), **{name: "tuned" for name, _ in line.grid}} for line in experiment.lines
+    }
+    names = list(dict.fromkeys(name for own in settings.values() for name in own))
+    values = {name: {str(own[name]) for own in settings.values() if name in own} for name in names}
+    differ = [name for name in names if len(values[name]) > 1 or name == "algorithm"]
+    return {
+        "common": [(name, next(iter(values[name]))) for name in names if name not in differ],
+        "differ": differ,
+        "lines": [(line, [str(own.get(name, "")) for name in differ]) for line, own in settings.items()],
+    }

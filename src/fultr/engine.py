@@ -1,0 +1,80 @@
+"""Independent tasks, done side by side: by processes on this machine (joblib), or on a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from joblib import Parallel, delayed
+
+from fultr.errors import FultrError
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+Finished = Iterator[tuple[int, _Result, float]]
+"""As tasks end, in whatever order: the task's index, its result, and the seconds that it took."""
+
+
+def each_finished(
+    function: Callable[[_Task], _Result],
+    tasks: Sequence[_Task],
+    *,
+    workers: int,
+    ray: str | None = None,
+) -> Finished[_Result]:
+    """Do all tasks, each on one core, and yield each result as soon as it is there.
+
+    Args:
+        function: what to do with a task; it must be one that other processes can import, and so must its arguments.
+        tasks: what is to be done; begun in this order.
+        workers: how many processes, if there is no cluster.
+        ray: address of a Ray cluster, such as "auto" or "10.0.0.1:6379", whose cores do the work instead.
+
+    >>> sorted(result for _, result, _ in each_finished(abs, [-1, 2, -3], workers=1))
+    [1, 2, 3]
+    """
+    if not tasks:
+        return iter(())
+    return _on_ray(function, tasks, ray) if ray else _in_processes(function, tasks, workers)
+
+
+def _timed(function: Callable[[Any], Any], i: int, task: Any) -> tuple[int, Any, float]:
+    begun = time.perf_counter()
+    result = function(task)
+    return i, result, time.perf_counter() - begun
+
+
+def _in_processes(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int) -> Finished[Any]:
+    parallel = Parallel(min(workers, len(tasks)), return_as="generator_unordered", batch_size=1)
+    yield from parallel(delayed(_timed)(function, i, task) for i, task in enumerate(tasks))
+
+
+def _on_ray(function: Callable[[Any], Any], tasks: Sequence[Any], address: str) -> Finished[Any]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what does not concern us
+    try:
+        import ray
+    except ImportError:
+        raise FultrError("ray: not installed; pip install 'fultr[ray]'") from None
+    host, colon, port = address.rpartition(":")
+    try:
+        if colon and "://" not in address:  # Ray itself would try for minutes, then end the process
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise FultrError(f"ray: cannot reach a cluster at {address}: {str(error).splitlines()[0]}") from None
+    try:
+        remote = ray.remote(num_cpus=1)(_timed)
+        pending = [remote.remote(function, i, task) for i, task in enumerate(tasks)]
+        while pending:
+            ended, pending = ray.wait(pending)
+            try:
+                yield ray.get(ended[0])
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+    finally:
+        ray.shutdown()
