@@ -116,24 +116,30 @@ def test_ranking_a_compressed_file_gives_the_same(folder, trained, tmp_path):
 def test_run_writes_a_report_and_the_same_one_again(folder, tmp_path):
     small = ["--data", folder, "--gamma", "0.5,2", "--repeats", "2", *SMALL]
     first = fultr("run", *small, "--out", tmp_path / "a")
-    second = fultr("run", *small, "--out", tmp_path / "b", "--threads", "1")
+    second = fultr("run", *small, "--out", tmp_path / "b", "--workers", "1")
     assert first.returncode == 0, first.stderr
-    assert "FedIPS minus FedAvg" in first.stdout
+    assert "At γ = 2, FedIPS outperforms FedAvg" in first.stdout
     assert first.stdout == second.stdout
     names = sorted(path.name for path in (tmp_path / "a").iterdir())
-    assert names == ["curves.csv", "figure.png", "report.html", "results.json"]
-    for name in ("curves.csv", "figure.png", "results.json"):
+    assert names == [
+        "curves.csv",
+        "curves.parquet",
+        "figures",
+        "progress.json",
+        "report.html",
+        "results.json",
+        "runs",
+        "tuning.csv",
+    ]
+    for name in ("curves.csv", "curves.parquet", "figures/run.png", "results.json", "tuning.csv"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     page = (tmp_path / "a" / "report.html").read_text()
-    assert "What was found" in page
-    assert "<svg" in page
-    for outside in ("src=", "<link", "@import", "url(http"):
-        assert outside not in page
+    assert "FedIPS outperforms FedAvg" in page
     other = fultr("run", *small, "--out", tmp_path / "a", "--seed", "1")
     assert other.returncode == 2
     assert "holds results of another configuration (they differ in their settings); give another --out" in other.stderr
     assert fultr("run", *small, "--out", tmp_path / "a", "--seed", "1", "--overwrite", "--json").returncode == 0
-    assert json.loads((tmp_path / "a" / "results.json").read_text())["settings"]["seed"] == 1
+    assert json.loads((tmp_path / "a" / "results.json").read_text())["asked"][0]["seed"] == 1
 
 
 def test_results_of_other_data_are_not_replaced(folder, tmp_path):
@@ -235,15 +241,22 @@ def test_inspect_real_mq2008_agrees_with_its_page(real_data):
         (["simulate", "--data", "synthetic-yaho"], "no data set is called 'synthetic-yaho'; there are synthetic,"),
         (["simulate", "--users", "10"], "clients: expected a number, at most 10, found 2000"),
         (["run", "--gamma", "1;2"], "expected numbers with commas between them"),
-        (["run", "--gamma", "1,1"], "gammas: expected one or more different numbers"),
+        (["run", "--gamma", "1,1"], "gamma: expected one or more different numbers"),
         (["run", "--gamma", "1,-1"], "gamma: expected a number, at least 0, found -1"),
-        (["run", "--seed", "1" + "0" * 30], "seed: expected a whole number, at least 0, at most 1,000,000"),
+        (["run", "--seed", "1" + "0" * 30], "seed: expected a whole number, at least 0, at most 500,000"),
         (["simulate", "--seed", "1" + "0" * 30], "seed: expected a whole number"),
         (["simulate", "--rounds", "1" + "0" * 400], "rounds"),
         (["simulate", "--displayed", "10000000000"], "displayed: expected a whole number, at least 1, at most 1,000"),
         (["simulate", "--poisson"], "give --users too"),
         (["simulate", "--fold", "4"], "fold: generated data sets have no folds, found 4"),
-        (["run", "--repeats", "0"], "repeats: expected a whole number, at least 1, found 0"),
+        (["run", "--repeats", "0"], "repeats: expected a whole number, at least 1"),
+        (["reproduce"], "Name experiments, such as all, or a --figure; --list shows what there is."),
+        (["reproduce", "figure-3"], "no experiment is called 'figure-3'; there are all, figure-1,"),
+        (["reproduce", "mine.toml"], "mine.toml: cannot be read: No such file"),
+        (["reproduce", "--figure", "3"], "'3' is not one of '1', '2'"),
+        (["reproduce", "all", "--data", "yahoo="], "--data: expected NAME=FOLDER, found 'yahoo='"),
+        (["reproduce", "all", "--data", "yahoo=nowhere"], "nowhere"),
+        (["reproduce", "--status"], "out/paper: no work of fultr reproduce was begun there"),
         (["rank", "none.json", "x"], "none.json: cannot be read: No such file"),
         (["evaluate", "none.json", "synthetic"], "none.json: cannot be read"),
         (["data", "inspect", "nowhere"], "nowhere"),
@@ -293,3 +306,60 @@ def test_progress_is_for_terminals_only(folder):
     done = fultr("simulate", "--data", folder, *SMALL)
     assert done.stderr == ""
     assert "NDCG@5 test" in done.stdout
+
+
+MINE = """\
+title = "Mine"
+data = ["synthetic"]
+repeats = 2
+
+[settings]
+clients = 50
+rounds = 4
+evaluate_every = 2
+
+[[line]]
+name = "FedIPS"
+
+[[line]]
+name = "FedAvg"
+propensity = "none"
+
+[[claim]]
+says = "FedIPS is better"
+kind = "ends-above"
+lines = ["FedIPS"]
+than = ["FedAvg"]
+"""
+
+
+def test_reproduce_an_experiment_of_ones_own(folder, tmp_path):
+    (tmp_path / "mine.toml").write_text(MINE, encoding="utf-8")
+    done = fultr("reproduce", "mine.toml", "--data", f"toy={folder}", "--out", "out", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(done.stdout)["results"]
+    assert (result["experiment"], result["data"]) == ("mine", "toy")
+    [verdict] = result["verdicts"]
+    assert verdict["answer"] in ("holds", "does not hold", "not enough repeats to tell")
+    again = fultr("reproduce", "mine.toml", "--data", f"toy={folder}", "--out", "out", cwd=tmp_path)
+    assert "FedIPS is better" in again.stdout
+    assert "\x1b" not in again.stdout
+    assert "All 4 runs were in the store" in (tmp_path / "out" / "report.html").read_text()
+    status = fultr("reproduce", "--status", "--out", "out", cwd=tmp_path)
+    assert "4 of 4 runs done" in status.stdout
+    assert json.loads(fultr("reproduce", "--status", "--out", "out", "--json", cwd=tmp_path).stdout)["runs"] == 4
+
+
+def test_an_unknown_colour_is_refused_before_any_work(folder, tmp_path):
+    (tmp_path / "mine.toml").write_text(MINE.replace('propensity = "none"', 'colour = "beige"'), encoding="utf-8")
+    done = fultr("reproduce", "mine.toml", "--data", folder, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "beige" in done.stderr
+    assert not (tmp_path / "out" / "paper" / "runs").exists()
+
+
+def test_the_list_names_every_experiment_and_its_cost(tmp_path):
+    done = fultr("reproduce", "--list", "--quick", "--json", cwd=tmp_path)
+    listed = json.loads(done.stdout)
+    assert [entry["name"] for entry in listed][:3] == ["figure-1", "figure-2-left", "figure-2-right"]
+    assert all(entry["runs"] > 0 and entry["seconds"] >= 0 and entry["repeats"] == 3 for entry in listed)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fultr.findings import estimate
 
 from fultr.baselines import LambdaLinear, train_lambda_linear
+from fultr.comparison import comparison
 from fultr.datasets import load
-from fultr.experiments import Comparison, compare
+from fultr.estimates import estimate
 from fultr.metrics import ndcg, summarise
-from fultr.policy import PolicySettings
+from fultr.reproduce import Plan, reproduce
+from fultr.runs import RunSettings
+from fultr.store import Source
 
 
 @pytest.mark.slow
@@ -28,37 +30,38 @@ def test_lambda_linear_beats_random_by_a_wide_margin_on_real_data(real_data, nam
 
 
 @pytest.mark.slow
-def test_fedips_beats_fedavg_on_real_data_at_strong_bias(real_data):
-    settings = Comparison(
-        gammas=(2.0,),
-        repeats=10,
-        policy=PolicySettings(learning_rate=0.001),  # weak, but in no repeat worse than random: docs/effect.md
+def test_fedips_beats_fedavg_on_real_data_at_strong_bias(real_data, tmp_path):
+    settings = RunSettings(
+        rounds=200,
+        policy_rate=0.001,  # weak, but in no repeat worse than random: docs/effect.md
         evaluate_every=50,
-        lambda_linear=LambdaLinear((0.1,), 5),
+        lambda_epochs=5,
     )
-    outcome = compare(load(real_data("mq2007")), settings)
-    gain = estimate(outcome.final("FedIPS", 2.0) - outcome.final("FedAvg", 2.0))
+    experiment = comparison(settings, gammas=(2.0,), repeats=10, lambda_rates=(0.1,))
+    [[outcome]] = reproduce(Plan([experiment], tmp_path, [Source(str(real_data("mq2007")))]))
+    gain = estimate(outcome.lines["FedIPS, γ = 2"].final - outcome.lines["FedAvg, γ = 2"].final)
     assert gain.mean >= 3 * gain.standard_error
 
 
 @pytest.mark.slow
-def test_the_effect_on_generated_data():
+def test_the_effect_on_generated_data(tmp_path):
     """FedIPS above FedAvg at gamma 1 and 2; FedAvg loses more with gamma; λLinear is the ceiling."""
-    settings = Comparison(
+    experiment = comparison(
+        RunSettings(rounds=100, evaluate_every=20, lambda_epochs=10),
         repeats=10,
-        rounds=100,
         client_rates=(1e-3, 3e-3, 1e-2, 3e-2),
         server_rates=(1.0, 10.0),
-        evaluate_every=20,
-        lambda_linear=LambdaLinear((0.1,), 10),
+        lambda_rates=(0.1,),
     )
-    outcome = compare(load("synthetic"), settings)
-    for gamma in (1.0, 2.0):
-        gain = estimate(outcome.final("FedIPS", gamma) - outcome.final("FedAvg", gamma))
+    [[outcome]] = reproduce(Plan([experiment], tmp_path))
+    final = {name: line.final for name, line in outcome.lines.items()}
+    for gamma in ("1", "2"):
+        gain = estimate(final[f"FedIPS, γ = {gamma}"] - final[f"FedAvg, γ = {gamma}"])
         assert gain.mean >= 3 * gain.standard_error, gamma
-    drop = {name: outcome.final(name, 0.5) - outcome.final(name, 2.0) for name in ("FedAvg", "FedIPS")}
+    drop = {name: final[f"{name}, γ = 0.5"] - final[f"{name}, γ = 2"] for name in ("FedAvg", "FedIPS")}
     more = estimate(drop["FedAvg"] - drop["FedIPS"])
     assert more.mean >= 3 * more.standard_error
-    for name, gamma in outcome.curves:
-        below = estimate(outcome.lambda_linear - outcome.final(name, gamma))
-        assert below.mean >= 2 * below.standard_error, (name, gamma)
+    for name, values in final.items():
+        if name.startswith("Fed"):
+            below = estimate(final["λLinear"] - values)
+            assert below.mean >= 2 * below.standard_error, name

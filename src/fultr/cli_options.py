@@ -35,6 +35,8 @@ def workers_option(command: _Command) -> _Command:
     """How many processes."""
     return click.option(
         "--workers",
+        "--threads",
+        "workers",
         type=click.IntRange(min=1),
         help="Processes to use.  [default: one a core]  Results do not depend on it.",
     )(command)

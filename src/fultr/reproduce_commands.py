@@ -69,13 +69,13 @@ def resized(
 
 def run_experiments(plan: Plan, *, as_json: bool) -> None:
     """Do the experiments, write the report, print what was found."""
-    make_folder(plan.folder)  # better now than when hours are spent
     for experiment in plan.experiments:
-        hues(experiment)  # likewise: an unknown colour
+        hues(experiment)  # an unknown colour: better now than when hours are spent
     with working("Loading the data"):
         for experiment in plan.experiments:
             for source in plan.sources_of(experiment):
                 source.fingerprints()
+    make_folder(plan.folder)
     outcomes: list[Outcome] = []
     progress = Progress()
     written_at = time.monotonic()
@@ -111,8 +111,14 @@ def refuse_other_results(plan: Plan) -> None:
     except (OSError, ValueError, KeyError, TypeError):
         raise FultrError(f"{path}: not results of fultr; give another --out, or --overwrite") from None
     wanted = [asked(e, source.fingerprints()) for e in plan.experiments for source in plan.sources_of(e)]
-    if found != json.loads(json.dumps(wanted)):
-        raise FultrError(f"{path}: holds results of another configuration; give another --out, or --overwrite")
+    if found == json.loads(json.dumps(wanted)):
+        return
+    same_data = [entry.get("fingerprints") for entry in found] == [entry["fingerprints"] for entry in wanted]
+    what = "settings" if same_data else "data"
+    raise FultrError(
+        f"{path}: holds results of another configuration (they differ in their {what}); give another --out, or "
+        "--overwrite"
+    )
 
 
 def _took(progress: Progress, plan: Plan) -> str:

@@ -103,8 +103,9 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         check_choice("algorithm", self.algorithm, ALGORITHMS)
-        for name in ("clients", "rounds", "displayed", "evaluate_every", "k"):
+        for name in ("clients", "rounds", "evaluate_every", "k"):
             check_number(name, getattr(self, name), least=1, most=10**8, whole=True)
+        check_number("displayed", self.displayed, least=1, most=1000, whole=True)
         for name in ("client_rate", "server_rate", "lambda_rate", "policy_rate"):
             check_number(name, getattr(self, name), above=0)
         check_choice("server", self.server, KINDS)
