@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fultr.baselines import LambdaLinear, train_lambda_linear
-from fultr.comparison import comparison
+from fultr.comparisons import comparison
 from fultr.datasets import load
 from fultr.estimates import estimate
 from fultr.metrics import ndcg, summarise
-from fultr.reproduce import Plan, reproduce
+from fultr.reproduction import Plan, reproduce
 from fultr.runs import RunSettings
 from fultr.store import Source
 

@@ -19,7 +19,7 @@ from test_reproduce import done, small, stored
 from fultr.datasets import load
 from fultr.engine import each_finished
 from fultr.errors import FultrError
-from fultr.reproduce import read_progress
+from fultr.reproduction import read_progress
 
 
 def _free_port() -> int:

@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fultr.comparison import comparison
+from fultr.comparisons import comparison
 from fultr.data import RankingData
 from fultr.datasets import load
 from fultr.errors import FultrError
 from fultr.experiments import Experiment, Line, Panel
 from fultr.letor_write import write_letor
-from fultr.reproduce import Plan, read_progress, reproduce
+from fultr.reproduction import Plan, read_progress, reproduce
 from fultr.runs import RunSettings, perform
 from fultr.store import Source, Store, Task
 

@@ -9,11 +9,16 @@ LinearRanker(64 features)
 
 from fultr.baselines import LambdaLinear, LambdaLinearResult, train_lambda_linear
 from fultr.cache import cache_folder, clear_cache
+from fultr.claims import Claim, Verdict, judge
 from fultr.clicks import ClickLog, ClickModel, Sessions
 from fultr.client import LocalTraining
+from fultr.comparisons import comparison
 from fultr.data import Description, RankingData, Splits
 from fultr.datasets import load
 from fultr.errors import FultrError
+from fultr.estimates import Estimate, Measured, estimate
+from fultr.experiment_files import packaged, read_experiment
+from fultr.experiments import Choice, Experiment, Line, Outcome, Panel
 from fultr.layouts import inspect
 from fultr.letor import read_letor
 from fultr.letor_write import write_letor
@@ -21,14 +26,21 @@ from fultr.metrics import Summary, average_relevant_position, mrr, ndcg, precisi
 from fultr.policy import PolicySettings, train_policy
 from fultr.population import FiniteUsers, FreshUsers
 from fultr.rankers import LinearRanker
+from fultr.reproduction import Plan, reproduce
+from fultr.runs import RunSettings
 from fultr.server import ServerOptimiser
 from fultr.simulation import Curve, FedAvg, FedIPS, Simulation, simulate
+from fultr.store import Source
 
 __all__ = [
+    "Choice",
+    "Claim",
     "ClickLog",
     "ClickModel",
     "Curve",
     "Description",
+    "Estimate",
+    "Experiment",
     "FedAvg",
     "FedIPS",
     "FiniteUsers",
@@ -36,24 +48,38 @@ __all__ = [
     "FultrError",
     "LambdaLinear",
     "LambdaLinearResult",
+    "Line",
     "LinearRanker",
     "LocalTraining",
+    "Measured",
+    "Outcome",
+    "Panel",
+    "Plan",
     "PolicySettings",
     "RankingData",
+    "RunSettings",
     "ServerOptimiser",
     "Sessions",
     "Simulation",
+    "Source",
     "Splits",
     "Summary",
+    "Verdict",
     "average_relevant_position",
     "cache_folder",
     "clear_cache",
+    "comparison",
+    "estimate",
     "inspect",
+    "judge",
     "load",
     "mrr",
     "ndcg",
+    "packaged",
     "precision",
+    "read_experiment",
     "read_letor",
+    "reproduce",
     "simulate",
     "summarise",
     "train_lambda_linear",

@@ -59,9 +59,9 @@ def run(
       fultr run --gamma 0.5,1,1.5,2 --repeats 10 --out out/more
       fultr run --data ~/data/MQ2007 --out out/mq2007
     """
-    from fultr.comparison import comparison
-    from fultr.reproduce import Plan
-    from fultr.reproduce_commands import refuse_other_results, run_experiments
+    from fultr.comparisons import comparison
+    from fultr.experiment_commands import refuse_other_results, run_experiments
+    from fultr.reproduction import Plan
     from fultr.runs import RunSettings
     from fultr.store import Source
 
@@ -124,8 +124,7 @@ def reproduce(
       fultr reproduce my-experiment.toml --out out/mine
       fultr reproduce --status
     """
-    from fultr.reproduce import Plan
-    from fultr.reproduce_commands import (
+    from fultr.experiment_commands import (
         QUICK_DATA,
         chosen_experiments,
         list_experiments,
@@ -134,6 +133,7 @@ def reproduce(
         run_experiments,
         show_status,
     )
+    from fultr.reproduction import Plan
 
     folder = out or Path("out/quick" if quick else "out/paper")
     if status:

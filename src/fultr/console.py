@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from fultr.reproduce import Progress
+from fultr.reproduction import Progress
 
 
 def say(text: str) -> None:

@@ -18,7 +18,7 @@ from fultr.experiments import Experiment, Outcome
 from fultr.figures import hues
 from fultr.files import make_folder
 from fultr.report import asked, results, table, write_report
-from fultr.reproduce import Plan, Progress, expected, read_progress, reproduce
+from fultr.reproduction import Plan, Progress, expected, read_progress, reproduce
 from fultr.store import Source
 from fultr.threads import default_threads
 
