@@ -17,6 +17,7 @@ from fultr.data import Description, RankingData, Splits
 from fultr.datasets import load
 from fultr.errors import FultrError
 from fultr.estimates import Estimate, Measured, estimate
+from fultr.estimation import Estimator
 from fultr.experiment_files import packaged, read_experiment
 from fultr.experiments import Choice, Experiment, Line, Outcome, Panel
 from fultr.layouts import inspect
@@ -27,9 +28,10 @@ from fultr.policy import PolicySettings, train_policy
 from fultr.population import FiniteUsers, FreshUsers
 from fultr.rankers import LinearRanker
 from fultr.reproduction import Plan, reproduce
+from fultr.rounds import FedAvg, FedIPS
 from fultr.runs import RunSettings
 from fultr.server import ServerOptimiser
-from fultr.simulation import Curve, FedAvg, FedIPS, Simulation, simulate
+from fultr.simulation import Curve, Simulation, Weighing, simulate
 from fultr.store import Source
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "Curve",
     "Description",
     "Estimate",
+    "Estimator",
     "Experiment",
     "FedAvg",
     "FedIPS",
@@ -65,6 +68,7 @@ __all__ = [
     "Splits",
     "Summary",
     "Verdict",
+    "Weighing",
     "average_relevant_position",
     "cache_folder",
     "clear_cache",

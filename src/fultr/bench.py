@@ -27,7 +27,7 @@ from fultr.linear import FAST
 from fultr.metrics import ndcg_of_rankers
 from fultr.policy import Display, display, train_policy
 from fultr.population import FreshUsers, cohorts
-from fultr.simulation import Federation, FedIPS, sum_of_updates
+from fultr.rounds import Federation, FedIPS, collect
 from fultr.threads import default_threads, run_ranges
 from fultr.types import Float32s
 
@@ -108,7 +108,7 @@ def _bench_round() -> list[Figure]:
 
     def a_round(clients: int) -> Callable[[], object]:
         setting, cohort, rounds = federation(clients), np.arange(clients), count()
-        return lambda: sum_of_updates(setting, next(rounds), weights, cohort)  # never the same clicks twice
+        return lambda: collect(setting, next(rounds), weights, cohort)  # never the same clicks twice
 
     everyone = np.arange(2000)
     examined = examination(federation(2000).users.severities(0, everyone), shown.ranks)

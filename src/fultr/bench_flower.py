@@ -21,8 +21,8 @@ from fultr.datasets import load
 from fultr.errors import FultrError
 from fultr.policy import display, train_policy
 from fultr.population import FreshUsers, cohorts
+from fultr.rounds import Federation, FedIPS, collect
 from fultr.server import ServerOptimiser, ServerState, average, initial_state, step
-from fultr.simulation import Federation, FedIPS, sum_of_updates
 from fultr.threads import default_threads
 from fultr.types import Float32s
 
@@ -103,9 +103,9 @@ def _own_rounds(clients: int, rounds: int) -> _Rounds:
     done = _Rounds([], [], [])
     for t in range(rounds):
         begun = time.perf_counter()
-        total, repliers = sum_of_updates(federation, t, weights, federation.users.cohort(t))
-        weights, state = step(server, state, weights, average(total, federation.users.expected))
-        _note(done, weights, repliers, begun)
+        collected = collect(federation, t, weights, federation.users.cohort(t))
+        weights, state = step(server, state, weights, average(collected.total, federation.users.expected))
+        _note(done, weights, collected.repliers, begun)
     return done
 
 
@@ -194,11 +194,11 @@ def _train(message: Message, context: Context) -> Message:
     client, setting = _whole(context.node_config["partition-id"]), message.content.config_records["round"]
     weights = message.content.array_records["weights"].to_numpy_ndarrays()[0]
     federation, t = _federation(_whole(setting["clients"])), _whole(setting["round"])
-    update, repliers = sum_of_updates(federation, t, weights, np.array([client]))
+    collected = collect(federation, t, weights, np.array([client]))
     content = RecordDict(
         {
-            "update": ArrayRecord([update.astype(np.float32)]),  # one client's: a float32 without loss
-            "counts": MetricRecord({"client": client, "repliers": repliers}),
+            "update": ArrayRecord([collected.total.astype(np.float32)]),  # one client's: a float32 without loss
+            "counts": MetricRecord({"client": client, "repliers": collected.repliers}),
         }
     )
     return Message(content, reply_to=message)

@@ -223,7 +223,8 @@ def _train_client(
                 if clicks[i, rank]:
                     _change_and_score(features, weights, changed, changed_end, changes, first, end, scores)
                     h = _loss_and_pulls(scores, end - first, shown[q, rank] - first, loss, changes)
-                    step = learning_rate * min(1 / propensities[rank], clip) * _metric_slope(metric, h)
+                    propensity = propensities[(i - begin) % propensities.shape[0], rank]
+                    step = learning_rate * min(1 / propensity, clip) * _metric_slope(metric, h)
                     for d in range(end - first):
                         changes[d] *= np.float32(step)
                     changed, changed_end = first, end
@@ -298,7 +299,8 @@ def add_updates(
     Args:
         log: the clients' impressions.
         display: what the queries displayed.
-        propensities: [clients, K], what a click at each rank is divided by.
+        propensities: [clients, K], what a click at each rank is divided by; or [clients, parts, K], where impression
+            i of a client belongs to part i mod parts.
         weights: w_t, float32 [features].
         training: how a client trains.
         total: float64 [features], added to.
@@ -314,7 +316,7 @@ def add_updates(
         log.queries,
         log.clicks,
         log.offsets,
-        propensities,
+        propensities if propensities.ndim == 3 else propensities[:, np.newaxis],
         weights,
         training.learning_rate,
         LOSSES.index(training.loss),

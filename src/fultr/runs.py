@@ -6,9 +6,9 @@ The names of the settings are those of the command line and of experiment files.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -17,15 +17,18 @@ from fultr.checks import check_choice, check_number
 from fultr.clicks import ClickModel, Sessions
 from fultr.client import LocalTraining
 from fultr.data import RankingData, Splits
+from fultr.estimation import Estimator
 from fultr.metrics import mean_over_queries, ndcg, ndcg_of_rankers
 from fultr.policy import PolicySettings, train_policy
 from fultr.population import FiniteUsers, FreshUsers
 from fultr.propensity import Propensity, check_propensity
+from fultr.rounds import FedIPS
 from fultr.server import KINDS, ServerOptimiser
-from fultr.simulation import FedIPS, Simulation, simulate
+from fultr.simulation import Simulation, simulate
 from fultr.streams import Purpose, generator
 from fultr.types import Float64s, Int64s
 
+Estimated: TypeAlias = Literal["personal", "pooled", "shrunk", "power-law"]
 ALGORITHMS = ("federated", "lambda-linear", "logging-policy", "random-ranking")
 
 
@@ -60,7 +63,7 @@ class RunSettings:
     """
 
     algorithm: Literal["federated", "lambda-linear", "logging-policy", "random-ranking"] = "federated"
-    propensity: Propensity = FedIPS.propensity
+    propensity: Propensity | Estimated = "known"
     gamma: float = ClickModel.gamma
     gamma_sd: float = ClickModel.gamma_sd
     relevant_grade: int | None = ClickModel.relevant_grade
@@ -80,6 +83,13 @@ class RunSettings:
     loss: Literal["hinge", "logistic"] = LocalTraining.loss
     metric: Literal["rank", "dcg"] = LocalTraining.metric
     clip: float | None = LocalTraining.clip
+    estimate_rate: float = Estimator.relevance.learning_rate
+    estimate_start: float = Estimator.start
+    estimate_iterations: int = Estimator.iterations
+    estimate_floor: float = Estimator.floor
+    estimate_memory: float = Estimator.memory
+    cross_fit: bool = Estimator.cross_fit
+    remember: bool = Estimator.remember
     epochs: int = LocalTraining.epochs
     pairs: Literal["displayed", "retrieved"] = FedIPS.pairs
     initial: Literal["zero", "policy", "random"] = FedIPS.initial
@@ -111,7 +121,9 @@ class RunSettings:
         check_choice("server", self.server, KINDS)
         if not isinstance(self.propensity, str):
             object.__setattr__(self, "propensity", tuple(self.propensity))
-        check_propensity(self.propensity, self.displayed)
+        source = self.source()
+        if not isinstance(source, Estimator):
+            check_propensity(source, self.displayed)
         for made in (self.federation, self.model, self.sessions, self.population, self.policy, self.lambda_linear):
             made()  # each checks its own
         if self.users is not None:
@@ -122,11 +134,28 @@ class RunSettings:
         return FedIPS(
             LocalTraining(self.client_rate, self.loss, self.metric, self.clip, self.epochs),
             ServerOptimiser(self.server, self.server_rate, self.beta1, self.beta2, self.tau),
-            self.propensity,
+            self.source(),
             self.pairs,
             self.initial,
             self.average_over,
         )
+
+    def source(self) -> Propensity | Estimator:
+        """Where propensities come from."""
+        match self.propensity:
+            case "personal" | "pooled" | "shrunk" | "power-law" as kind:
+                return Estimator(
+                    kind,
+                    replace(Estimator.relevance, learning_rate=self.estimate_rate),
+                    self.estimate_start,
+                    self.estimate_iterations,
+                    self.estimate_floor,
+                    self.cross_fit,
+                    self.estimate_memory,
+                    self.remember,
+                )
+            case given:
+                return given
 
     def model(self) -> ClickModel:
         """How users examine and click."""
@@ -165,6 +194,10 @@ class RunSettings:
             "logging-policy": [*(f.name for f in fields(self) if f.name.startswith("policy_")), "k"],
             "random-ranking": ["k"],
         }[self.algorithm]
+        if self.propensity not in ESTIMATORS:
+            names = [
+                name for name in names if not name.startswith("estimate_") and name not in ("cross_fit", "remember")
+            ]
         if self.users is None:
             names = [name for name in names if name not in ("pool", "clusters", "concentration", "sampling")]
         return {"algorithm": self.algorithm, **{name: value for name, value in asdict(self).items() if name in names}}

@@ -7,63 +7,29 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fultr.checkpoint import load_checkpoint, save_checkpoint
 from fultr.checks import check_choice, check_number, check_seed
-from fultr.clicks import ClickModel, Sessions, attraction, examination, simulate_clicks
-from fultr.client import LocalTraining, add_updates
+from fultr.clicks import ClickModel, Sessions, attraction
+from fultr.client_estimation import evidence_size
 from fultr.data import Splits
 from fultr.errors import FultrError
+from fultr.estimation import Estimator, EstimatorState, initial
 from fultr.metrics import default_relevant_grade, mean_over_queries, ndcg_of_rankers
-from fultr.policy import Display, PolicySettings, display, train_policy
-from fultr.population import Cohorts, FiniteUsers, FreshUsers, cohorts
-from fultr.propensity import Propensity, check_propensity, propensities
+from fultr.policy import PolicySettings, display, train_policy
+from fultr.population import FiniteUsers, FreshUsers, cohorts
+from fultr.propensity import check_propensity
 from fultr.rankers import LinearRanker
-from fultr.server import ServerOptimiser, ServerState, average, initial_state, step
+from fultr.rounds import Federation, FedIPS, ServerSide, run_round
+from fultr.server import ServerState, initial_state
 from fultr.streams import Purpose, generator
-from fultr.threads import chunk_bounds, run_chunks
 from fultr.types import Float32s, Float64s, Int64s
 
-_SUMS = 16  # partial sums of a cohort's updates: fixed, so that they add up alike for any number of threads
-_BLOCK = 256  # clients whose clicks are held at a time, by each thread
 _SCORED_TOGETHER = 32  # rankers evaluated in one pass over the features
-
-
-@dataclass(frozen=True)
-class FedIPS:
-    """The algorithm: local training, server optimiser, and what the paper leaves open.
-
-    Attributes:
-        training: what each client does, eta_l included.
-        server: what the server does, eta_g included.
-        propensity: what clicks are divided by: "known", "none" (which makes it `FedAvg`), or one number a rank.
-        pairs: the documents D_q that a clicked one is compared with: "displayed" or "retrieved".
-        initial: w_0: "zero", the logging "policy", or "random" (Gaussian with variance 1 / features).
-        average_over: the sum of updates is divided by the size of the "cohort", clients without clicks included, as in
-            the paper; or by the number of "repliers", the clients that had a click.
-    """
-
-    training: LocalTraining = LocalTraining()
-    server: ServerOptimiser = ServerOptimiser()
-    propensity: Propensity = "known"
-    pairs: Literal["displayed", "retrieved"] = "displayed"
-    initial: Literal["zero", "policy", "random"] = "zero"
-    average_over: Literal["cohort", "repliers"] = "cohort"
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.propensity, str):
-            object.__setattr__(self, "propensity", tuple(float(p) for p in self.propensity))
-        check_choice("pairs", self.pairs, ("displayed", "retrieved"))
-        check_choice("initial", self.initial, ("zero", "policy", "random"))
-        check_choice("average_over", self.average_over, ("cohort", "repliers"))
-
-
-FedAvg = partial(FedIPS, propensity="none")
-"""FedIPS without the correction: every click counts 1 (McMahan et al. 2017)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,25 +41,33 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False)
+class Weighing:
+    """What clicks were divided by in the rounds that led to the measured ones, beside the truth.
+
+    Attributes:
+        rounds: [points], from the first that clicks led to.
+        used: [points, K] mean propensity of each rank over impressions.
+        true: [points, K] mean examination of each rank over impressions.
+        mass: [points, K] sum of the clicks' weights at each rank, as a share of what it is with true examination.
+    """
+
+    rounds: Int64s
+    used: Float64s
+    true: Float64s
+    mass: Float64s
+
+
+@dataclass(frozen=True, eq=False)
 class Simulation:
-    """The outcome of a run: the ranker after the last round, the curve up to it, and the settings that made them."""
+    """The outcome of a run: the ranker after the last round, the curve up to it, and the settings that made them.
+
+    `weighing` says what clicks were divided by on the way.
+    """
 
     ranker: LinearRanker
     curve: Curve
     settings: dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Federation:
-    """What stays the same from round to round."""
-
-    algorithm: FedIPS
-    display: Display
-    attraction: Float64s
-    users: Cohorts
-    sessions: Sessions
-    seed: int
-    threads: int | None
+    weighing: Weighing
 
 
 @dataclass(eq=False)
@@ -101,25 +75,50 @@ class _Progress:
     """Where a run stands; all that a checkpoint holds."""
 
     done: int
-    weights: Float32s
-    state: ServerState
+    server: ServerSide
+    evidence: Float64s | None
     measured: list[int]
     kept: list[Float32s]
+    weighed: list[Float64s]
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
-        return {
+        arrays = {
             "done": np.array(self.done),
-            "weights": self.weights,
-            "momentum": self.state.momentum,
-            "squares": self.state.squares,
+            "weights": self.server.weights,
+            **{f"optimiser_{name}": value for name, value in vars(self.server.optimiser).items()},
             "measured": np.array(self.measured),
             "kept": np.stack(self.kept),
+            "weighed": np.stack(self.weighed),
         }
+        if self.server.estimation is not None:
+            arrays |= self.server.estimation.as_arrays()
+        if self.evidence is not None:
+            arrays["evidence"] = self.evidence
+        return arrays
+
+    def keep(self, weighed: Float64s) -> None:
+        """Keep the weights of this round, to be measured."""
+        self.measured.append(self.done)
+        self.kept.append(self.server.weights)
+        self.weighed.append(weighed)
+
+    def wanted(self, rounds: int, evaluate_every: int) -> NDArray[np.bool_]:
+        """Which of the kept weights are to be measured: not those that only a shorter run kept, at its end."""
+        measured = np.array(self.measured)
+        return (measured % evaluate_every == 0) | (measured == rounds)
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> _Progress:
-        state = ServerState(arrays["momentum"], arrays["squares"])
-        return cls(int(arrays["done"]), arrays["weights"], state, arrays["measured"].tolist(), list(arrays["kept"]))
+        optimiser = ServerState(arrays["optimiser_momentum"], arrays["optimiser_squares"])
+        server = ServerSide(arrays["weights"], optimiser, EstimatorState.from_arrays(arrays))
+        return cls(
+            int(arrays["done"]),
+            server,
+            arrays.get("evidence"),
+            arrays["measured"].tolist(),
+            list(arrays["kept"]),
+            list(arrays["weighed"]),
+        )
 
 
 def simulate(
@@ -186,7 +185,8 @@ def simulate(
     splits = tuple(splits)
     for split in splits:
         check_choice("splits", split, ("valid", "test"))
-    check_propensity(algorithm.propensity, displayed)
+    if not isinstance(algorithm.propensity, Estimator):
+        check_propensity(algorithm.propensity, displayed)
     grade = default_relevant_grade(data.train) if model.relevant_grade is None else model.relevant_grade
     model = replace(model, relevant_grade=grade)
     settings = {
@@ -206,6 +206,13 @@ def simulate(
     }
     logging_policy = train_policy(data.train, policy, seed) if isinstance(policy, PolicySettings) else policy
     shown = display(data.train, logging_policy, displayed=displayed, pairs=algorithm.pairs, seed=seed, threads=threads)
+    progress = _start(algorithm, logging_policy, displayed, population, seed)
+    save = None
+    if checkpoint is not None:
+        # A run of fewer rounds is the beginning of a longer one: the number of rounds may differ.
+        identity = {**settings, "rounds": "any", "fingerprints": [part.fingerprint() for part in data]}
+        save = partial(save_checkpoint, Path(checkpoint), identity)
+        progress = _resumed(Path(checkpoint), identity, rounds) or progress
     federation = Federation(
         algorithm,
         shown,
@@ -214,29 +221,25 @@ def simulate(
         sessions,
         seed,
         threads,
+        progress.evidence,
     )
-    progress = _start(algorithm, logging_policy, seed)
-    save = None
-    if checkpoint is not None:
-        # A run of fewer rounds is the beginning of a longer one: the number of rounds may differ.
-        identity = {**settings, "rounds": "any", "fingerprints": [part.fingerprint() for part in data]}
-        save = partial(save_checkpoint, Path(checkpoint), identity)
-        progress = _resumed(Path(checkpoint), identity, rounds) or progress
     while progress.done < rounds:
-        progress.weights, progress.state = _round(federation, progress.done, progress.weights, progress.state)
+        measure = (progress.done + 1) % evaluate_every == 0 or progress.done + 1 == rounds
+        progress.server, weighed = run_round(federation, progress.done, progress.server, watch=measure)
         progress.done += 1
-        if progress.done % evaluate_every == 0 or progress.done == rounds:
-            progress.measured.append(progress.done)
-            progress.kept.append(progress.weights)
+        if measure:
+            progress.keep(weighed)
         if save and (progress.done % checkpoint_every == 0 or progress.done == rounds):
             save(progress.as_arrays())
         if on_round:
             on_round(progress.done)
     if progress.measured[-1] != rounds:  # the checkpoint of a longer run ends here
-        progress.measured.append(rounds)
-        progress.kept.append(progress.weights)
-    ranker = LinearRanker(progress.weights, data.train.feature_ids, data.normalised, settings)
-    return Simulation(ranker, _measure(progress, data, rounds, evaluate_every, k, splits, threads), settings)
+        progress.keep(np.zeros((5, displayed)))
+    ranker = LinearRanker(progress.server.weights, data.train.feature_ids, data.normalised, settings)
+    wanted = progress.wanted(rounds, evaluate_every)
+    return Simulation(
+        ranker, _measure(progress, wanted, data, k, splits, threads), settings, _weighing(progress, wanted)
+    )
 
 
 def _resumed(checkpoint: Path, identity: dict[str, Any], rounds: int) -> _Progress | None:
@@ -259,45 +262,9 @@ def _checked_policy(policy: Float32s, width: int) -> str:
     return hashlib.sha256(policy.tobytes()).hexdigest()
 
 
-def _round(federation: Federation, t: int, weights: Float32s, state: ServerState) -> tuple[Float32s, ServerState]:
-    """Round t: Algorithm 1, lines 2 to 11."""
-    algorithm, users = federation.algorithm, federation.users
-    cohort = users.cohort(t)  # line 2
-    total, repliers = sum_of_updates(federation, t, weights, cohort)  # lines 3 to 10
-    clients = users.expected if algorithm.average_over == "cohort" else repliers
-    return step(algorithm.server, state, weights, average(total, clients))  # line 11
-
-
-def sum_of_updates(federation: Federation, t: int, weights: Float32s, cohort: Int64s) -> tuple[Float64s, int]:
-    """Each client's clicks and local training (lines 3 to 10): the sum of updates, and how many clients had a click."""
-    bounds = chunk_bounds(cohort.size, _SUMS)
-    sums = np.zeros((len(bounds), weights.size))
-    repliers = [0] * len(bounds)
-
-    def work(i: int) -> None:
-        begin, end = bounds[i]
-        for block in range(begin, end, _BLOCK):
-            clients = cohort[block : min(block + _BLOCK, end)]
-            examined = examination(federation.users.severities(t, clients), federation.display.ranks)
-            log = simulate_clicks(
-                federation.attraction,
-                examined,
-                clients,
-                sessions=federation.sessions,
-                seed=federation.seed,
-                round_=t,
-                pools=federation.users.pools,
-            )
-            divisors = propensities(federation.algorithm.propensity, examined)
-            repliers[i] += add_updates(
-                log, federation.display, divisors, weights, federation.algorithm.training, sums[i]
-            )
-
-    run_chunks(work, len(bounds), federation.threads)
-    return sums.sum(axis=0), sum(repliers)
-
-
-def _start(algorithm: FedIPS, policy: Float32s, seed: int) -> _Progress:
+def _start(
+    algorithm: FedIPS, policy: Float32s, displayed: int, population: FreshUsers | FiniteUsers, seed: int
+) -> _Progress:
     """Round 0, with w_0 as the algorithm asks."""
     match algorithm.initial:
         case "zero":
@@ -307,25 +274,35 @@ def _start(algorithm: FedIPS, policy: Float32s, seed: int) -> _Progress:
         case "random":
             gaussian = generator(seed, Purpose.INITIAL_WEIGHTS).standard_normal(policy.size, np.float32)
             weights = gaussian / np.float32(policy.size**0.5)
-    return _Progress(0, weights, initial_state(algorithm.server, policy.size), [0], [weights])
+    estimation = evidence = None
+    if isinstance(algorithm.propensity, Estimator):
+        estimation = initial(algorithm.propensity, policy.size, displayed)
+        if algorithm.propensity.remember and isinstance(population, FiniteUsers):
+            evidence = np.zeros((population.users, evidence_size(algorithm.propensity, displayed)))
+    server = ServerSide(weights, initial_state(algorithm.server, policy.size), estimation)
+    return _Progress(0, server, evidence, [0], [weights], [np.zeros((5, displayed))])
 
 
 def _measure(
     progress: _Progress,
+    wanted: NDArray[np.bool_],
     data: Splits,
-    rounds: int,
-    evaluate_every: int,
     k: int,
     splits: Collection[str],
     threads: int | None,
 ) -> Curve:
-    """NDCG@k of the kept weights; those that only a shorter run kept, at its end, are left out."""
-    measured = np.array(progress.measured)
-    wanted = (measured % evaluate_every == 0) | (measured == rounds)
+    """NDCG@k of the kept weights."""
     kept = np.stack(progress.kept)[wanted]
     ndcg = {}
     for split in splits:
         blocks = [kept[i : i + _SCORED_TOGETHER] for i in range(0, len(kept), _SCORED_TOGETHER)]
         means = [mean_over_queries(ndcg_of_rankers(b, getattr(data, split), k=k, threads=threads)) for b in blocks]
         ndcg[split] = np.concatenate(means)
-    return Curve(measured[wanted], ndcg)
+    return Curve(np.array(progress.measured)[wanted], ndcg)
+
+
+def _weighing(progress: _Progress, wanted: NDArray[np.bool_]) -> Weighing:
+    """What the sums kept in the measured rounds say; NaN where there was nothing to add."""
+    shows, used, true, weights, due = np.moveaxis(np.stack(progress.weighed)[wanted][1:], 1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Weighing(np.array(progress.measured)[wanted][1:], used / shows, true / shows, weights / due)

@@ -1,0 +1,272 @@
+"""Propensities estimated from the clicks themselves, inside the rounds of FedIPS; no log leaves a device.
+
+The regression-based EM of Wang et al. (2018), federated (Section 5 of the paper): all clients share a logistic
+relevance function F. On its own log each client computes how much of each rank was examined, and the gradient of F; the
+server combines gradients by a server optimiser. What a client divides its clicks by is its own estimate ("personal",
+the paper's), that of all ("pooled"), its own shrunk towards that of all ("shrunk"), or a power law with a severity of
+its own ("power-law"). What leaves a device is `Sums`, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from fultr.checks import check_choice, check_number
+from fultr.server import ServerOptimiser, ServerState, initial_state, step
+from fultr.types import Float32s, Float64s
+
+KINDS = ("personal", "pooled", "shrunk", "power-law")
+
+STRENGTHS = np.array([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, np.inf])
+"""How many impressions the prior of a client's examination is worth ("shrunk"); infinite: all clients are alike."""
+
+THETAS = np.linspace(0.0, 1.0, 34)[1:]
+SEVERITIES = np.linspace(0.0, 4.0, 33)
+_MEANS, _SPREADS = np.linspace(0.0, 3.0, 13), np.array([0.0, 0.15, 0.3, 0.6, 1.0])
+PRIORS = np.array([(mean, spread) for mean in _MEANS for spread in _SPREADS])
+"""Means and standard deviations of the severities' distribution that clients evaluate ("power-law")."""
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """How examination is estimated.
+
+    Attributes:
+        kind: "personal", "pooled", "shrunk" or "power-law".
+        relevance: the server optimiser of F.
+        start: examination of every rank below the first, before anything is known.
+        iterations: of EM on a client ("personal").
+        floor: estimates below this count as this: the largest weight of a click is 1 / floor.
+        cross_fit: estimate on one half of a client's impressions and reweight the other, and the other way round, so
+            that no click is divided by an estimate that it has a share in.
+        memory: the server's sums of earlier rounds are multiplied by this in every round.
+        remember: a client that comes back still knows what it counted; fresh users remember nothing.
+    """
+
+    kind: Literal["personal", "pooled", "shrunk", "power-law"] = "pooled"
+    relevance: ServerOptimiser = ServerOptimiser("adam", 0.03)
+    start: float = 0.5
+    iterations: int = 10
+    floor: float = 0.01
+    cross_fit: bool = False
+    memory: float = 0.9
+    remember: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, KINDS)
+        check_number("start", self.start, above=0, most=1)
+        check_number("iterations", self.iterations, least=1, most=10_000, whole=True)
+        check_number("floor", self.floor, above=0, most=1)
+        check_number("memory", self.memory, least=0, below=1)
+
+
+@dataclass(frozen=True, eq=False)
+class EstimatorState:
+    """What the server knows, and broadcasts: all float64 arrays but F, ready to be saved.
+
+    Attributes:
+        relevance: F, float32 [features + 1]; the last is the intercept.
+        optimiser: of F.
+        examined: [K] sums of expected examinations.
+        impressions: [K] sums of impressions.
+        marginals: [priors] sums of the logarithms of clients' marginal likelihoods.
+    """
+
+    relevance: Float32s
+    optimiser: ServerState
+    examined: Float64s
+    impressions: Float64s
+    marginals: Float64s
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything by name, for a checkpoint."""
+        own = {name: value for name, value in vars(self).items() if name != "optimiser"}
+        return {f"estimation_{name}": value for name, value in {**own, **vars(self.optimiser)}.items()}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> EstimatorState | None:
+        """What `as_arrays` wrote; None if there is nothing of the kind."""
+        own = {k.removeprefix("estimation_"): v for k, v in arrays.items() if k.startswith("estimation_")}
+        if not own:
+            return None
+        return cls(optimiser=ServerState(own.pop("momentum"), own.pop("squares")), **own)
+
+
+@dataclass(eq=False)
+class Sums:
+    """All that clients send for estimation, added up over clients.
+
+    Attributes:
+        gradient: [features + 1] of F.
+        examined: [K] expected examinations of each rank ("pooled", "shrunk").
+        impressions: [K] impressions of each rank ("pooled", "shrunk").
+        marginals: [priors] log marginal likelihoods ("shrunk", "power-law").
+    """
+
+    gradient: Float64s
+    examined: Float64s
+    impressions: Float64s
+    marginals: Float64s
+
+    def __add__(self, other: Sums) -> Sums:
+        return Sums(
+            self.gradient + other.gradient,
+            self.examined + other.examined,
+            self.impressions + other.impressions,
+            self.marginals + other.marginals,
+        )
+
+
+def initial(estimator: Estimator, features: int, ranks: int) -> EstimatorState:
+    """What the server knows before the first round."""
+    return EstimatorState(
+        np.zeros(features + 1, np.float32),
+        initial_state(estimator.relevance, features + 1),
+        np.zeros(ranks),
+        np.zeros(ranks),
+        np.zeros(_priors(estimator)),
+    )
+
+
+def no_sums(estimator: Estimator, features: int, ranks: int) -> Sums:
+    """Sums of no clients."""
+    return Sums(np.zeros(features + 1), np.zeros(ranks), np.zeros(ranks), np.zeros(_priors(estimator)))
+
+
+def _priors(estimator: Estimator) -> int:
+    return {"shrunk": STRENGTHS.size, "power-law": len(PRIORS)}.get(estimator.kind, 0)
+
+
+def server_step(estimator: Estimator, state: EstimatorState, sums: Sums, clients: float) -> EstimatorState:
+    """The next state from the sums of a cohort: F by its optimiser, everything else with a fading memory."""
+    relevance, optimiser = step(estimator.relevance, state.optimiser, state.relevance, sums.gradient / max(clients, 1))
+    return EstimatorState(
+        relevance,
+        optimiser,
+        estimator.memory * state.examined + sums.examined,
+        estimator.memory * state.impressions + sums.impressions,
+        estimator.memory * state.marginals + sums.marginals,
+    )
+
+
+def pooled_examination(estimator: Estimator, state: EstimatorState) -> Float64s:
+    """Examination of each rank, of all clients together; the start where nothing is known yet. Rank 1 has 1."""
+    known = state.impressions > 0
+    pooled = np.where(known, state.examined / np.where(known, state.impressions, 1), estimator.start)
+    pooled[0] = 1.0
+    return pooled
+
+
+def strength_priors(pooled: Float64s) -> Float64s:
+    """Priors [K, strengths, grid] of a client's examination of each rank: Beta, with the pooled mean.
+
+    Each is spread over the grid by hat functions, which keeps its mean. Rank 1 has none: it is always examined.
+    """
+    fine = (np.arange(2000) + 0.5) / 2000
+    priors = np.zeros((pooled.size, STRENGTHS.size, THETAS.size))
+    for k in range(1, pooled.size):
+        mean = float(np.clip(pooled[k], THETAS[0], 1 - 1e-3))
+        for s, strength in enumerate(STRENGTHS):
+            if np.isinf(strength):
+                density, at = np.ones(1), np.array([mean])
+            else:
+                a, b = strength * mean, strength * (1 - mean)
+                logs = (a - 1) * np.log(fine) + (b - 1) * np.log1p(-fine)
+                density, at = np.exp(logs - logs.max()), fine
+            priors[k, s] = _hats(THETAS, at, density)
+    return priors
+
+
+def severity_prior(mean: float, spread: float) -> Float64s:
+    """The prior [grid] of a client's severity: a Gaussian truncated at 0, spread over `SEVERITIES` by hat functions."""
+    if spread < 1e-3:
+        return _hats(SEVERITIES, np.array([mean]), np.ones(1))
+    edges = np.linspace(0.0, SEVERITIES[-1], 801)
+    density = np.diff(ndtr((edges - mean) / spread))
+    return _hats(SEVERITIES, (edges[1:] + edges[:-1]) / 2, density)
+
+
+def _hats(grid: Float64s, at: Float64s, density: Float64s) -> Float64s:
+    """Probabilities on a grid with the mean of a density: each point is shared by the two grid points around it."""
+    at = np.clip(at, grid[0], grid[-1])
+    right = np.clip(np.searchsorted(grid, at), 1, grid.size - 1)
+    share = (at - grid[right - 1]) / (grid[right] - grid[right - 1])
+    mass = np.bincount(right, density * share, grid.size) + np.bincount(right - 1, density * (1 - share), grid.size)
+    return mass / mass.sum()
+
+
+def best_strength(state: EstimatorState) -> int:
+    """The index of the strength with the largest marginal likelihood; at first, when all are equal, the middle one."""
+    return int(np.argmax(state.marginals)) if np.ptp(state.marginals) > 0 else STRENGTHS.size // 2
+
+
+def best_severities(estimator: Estimator, state: EstimatorState) -> tuple[float, float]:
+    """Mean and spread of the severities' distribution with the largest marginal likelihood.
+
+    Between the points of the grid by a parabola through the best one and its neighbours.
+    """
+    if np.ptp(state.marginals) == 0:
+        return float(-np.log(estimator.start) / np.log(2.0)), 0.3  # the power law through the start at rank 2
+    table = state.marginals.reshape(_MEANS.size, _SPREADS.size)
+    i, j = np.unravel_index(np.argmax(table), table.shape)
+    return _peak(_MEANS, table[:, j], int(i)), max(0.0, _peak(_SPREADS, table[i], int(j)))
+
+
+def _peak(x: Float64s, y: Float64s, i: int) -> float:
+    """Where the parabola through three neighbouring points is highest; at the ends, the end."""
+    if i in (0, x.size - 1):
+        return float(x[i])
+    a, b, _ = np.polyfit(x[i - 1 : i + 2] - x[i], y[i - 1 : i + 2] - y[i], 2)
+    return float(x[i] - b / (2 * a)) if a < 0 else float(x[i])
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast:
+    """What the server sends to all clients of a round: F, and what it believes about examination.
+
+    Attributes:
+        relevance: F, float32 [features + 1].
+        pooled: [K] examination of all clients together; of the "personal" estimator, its start.
+        grid: the examinations that likelihoods are evaluated at, and their logarithms, for each rank or for all.
+        priors: [K or 1, several, grid] the priors that marginal likelihoods are evaluated for.
+        chosen: [K or 1, grid] the prior that a client's estimate is made with.
+        values: [K, grid] the examination of each rank at each point of the grid.
+    """
+
+    relevance: Float32s
+    pooled: Float64s
+    grid: Float64s
+    priors: Float64s
+    chosen: Float64s
+    values: Float64s
+
+
+_NONE = np.zeros((1, 1))
+
+
+def broadcast(estimator: Estimator, state: EstimatorState) -> Broadcast:
+    """What clients need to know in a round."""
+    ranks = state.examined.size
+    pooled = pooled_examination(estimator, state)
+    if estimator.kind == "shrunk":
+        priors = strength_priors(pooled)
+        grid = np.stack([THETAS, np.log(THETAS)])
+        return Broadcast(
+            state.relevance, pooled, grid, priors, priors[:, best_strength(state)], np.tile(THETAS, (ranks, 1))
+        )
+    if estimator.kind == "power-law":
+        values = np.arange(1.0, ranks + 1)[:, np.newaxis] ** -SEVERITIES
+        grid = np.stack([values, np.log(values)], axis=1).reshape(2 * ranks, -1)
+        chosen = severity_prior(*best_severities(estimator, state))
+        priors = np.stack([severity_prior(*prior) for prior in PRIORS])
+        expected = values @ chosen
+        return Broadcast(state.relevance, expected, grid, priors[np.newaxis], chosen[np.newaxis], values)
+    if estimator.kind == "personal":
+        pooled = np.full(ranks, estimator.start)
+        pooled[0] = 1.0
+    return Broadcast(state.relevance, pooled, _NONE, _NONE[np.newaxis], _NONE, _NONE)
