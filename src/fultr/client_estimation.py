@@ -12,13 +12,32 @@ from fultr.estimation_kernels import (
     add_relevance_gradient,
     count_cells,
     expected_examined,
+    multiply_likelihoods,
     personal_em,
-    posterior_means,
-    rank_log_likelihoods,
+    posterior_mean,
     score_cells,
 )
 from fultr.policy import Display
 from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
+
+
+@njit(nogil=True, cache=True)
+def _count_examined(
+    n: Float64s,
+    c: Float64s,
+    distinct: int,
+    relevance: Float64s,
+    theta: Float64s,
+    examined: Float64s,
+    impressions: Float64s,
+) -> None:
+    """Add a client's expected examinations and impressions of each rank."""
+    for j in range(distinct):
+        for k in range(theta.size):
+            shows, made = n[:, j, k].sum(), c[:, j, k].sum()
+            if shows > 0:
+                examined[k] += expected_examined(shows, made, relevance[j, k], theta[k])
+                impressions[k] += shows
 
 
 @njit(nogil=True, cache=True)
@@ -36,7 +55,6 @@ def _estimate_clients(
     grid: Float64s,
     priors: Float64s,
     chosen: Float64s,
-    values: Float64s,
     evidence: Float64s,
     remember: bool,
     divisors: Float64s,
@@ -54,9 +72,7 @@ def _estimate_clients(
     scored = np.empty((longest, ranks))
     theta = np.ones(ranks)
     local = np.zeros(relevance.size, np.float32)
-    weights = np.empty(max(grid.shape[-1], 1))
-    fresh = np.empty(max(grid.shape[-1], 1))
-    means = np.empty(ranks)
+    likelihoods = np.empty(grid.shape[-1])
     for u in range(clients):
         distinct = count_cells(queries, clicks, offsets[u], offsets[u + 1], shown, cells, n, c)
         score_cells(features, shown, cells, distinct, relevance, scored)
@@ -71,58 +87,52 @@ def _estimate_clients(
                 )
             elif kind == 2:
                 for k in range(1, ranks):
-                    fresh[:] = evidence[u, k * weights.size : (k + 1) * weights.size]
-                    rank_log_likelihoods(n, c, skipped, distinct, scored, k, grid[0], grid[1], fresh)
-                    posterior_means(fresh, chosen[k], values[k : k + 1], weights, means)
-                    theta[k] = means[0]
+                    mine = evidence[u, k * grid.shape[1] : (k + 1) * grid.shape[1]]
+                    likelihoods[:] = mine
+                    multiply_likelihoods(n, c, skipped, distinct, scored, k, grid[k], likelihoods)
+                    theta[k] = posterior_mean(likelihoods, chosen[k], grid[k])
                     if everything:
-                        add_log_marginals(fresh, priors[k], weights, marginals)
+                        add_log_marginals(likelihoods, priors[k], marginals)
+                        if remember:
+                            mine[:] = likelihoods
             elif kind == 3:
-                fresh[:] = evidence[u, : weights.size]
+                likelihoods[:] = evidence[u]
                 for k in range(1, ranks):
-                    rank_log_likelihoods(n, c, skipped, distinct, scored, k, grid[2 * k], grid[2 * k + 1], fresh)
-                posterior_means(fresh, chosen[0], values, weights, means)
-                theta[:] = means
+                    multiply_likelihoods(n, c, skipped, distinct, scored, k, grid[k], likelihoods)
+                for k in range(ranks):
+                    theta[k] = posterior_mean(likelihoods, chosen[0], grid[k])
                 if everything:
-                    add_log_marginals(fresh, priors[0], weights, marginals)
+                    add_log_marginals(likelihoods, priors[0], marginals)
+                    if remember:
+                        evidence[u] = likelihoods
             for k in range(ranks):
                 if part < parts:
-                    divisors[u, part, k] = max(theta[k], floor)
-        if remember:
-            if kind == 0:
-                for j in range(distinct):
-                    for k in range(ranks):
-                        shows, made = n[:, j, k].sum(), c[:, j, k].sum()
-                        if shows > 0:
-                            evidence[u, k] += expected_examined(shows, made, scored[j, k], theta[k])
-                            evidence[u, ranks + k] += shows
-            elif kind == 2:
-                for k in range(1, ranks):
-                    mine = evidence[u, k * weights.size : (k + 1) * weights.size]
-                    rank_log_likelihoods(n, c, -1, distinct, scored, k, grid[0], grid[1], mine)
-            elif kind == 3:
-                evidence[u, : weights.size] = fresh
+                    divisors[u, part, k] = min(max(theta[k], floor), 1.0)
+        if remember and kind == 0:
+            _count_examined(n, c, distinct, scored, theta, evidence[u, :ranks], evidence[u, ranks:])
         local[:] = 0
         add_relevance_gradient(features, shown, cells, distinct, scored, theta, n, c, local)
         for f in range(gradient.size - 1):
             gradient[f] += local[f]
         gradient[-1] += local[-1]
-        for j in range(distinct):
-            for k in range(ranks):
-                shows, made = n[:, j, k].sum(), c[:, j, k].sum()
-                if shows > 0:
-                    examined[k] += expected_examined(shows, made, scored[j, k], pooled[k])
-                    impressions[k] += shows
+        if kind in (1, 2):
+            _count_examined(n, c, distinct, scored, pooled, examined, impressions)
 
 
-def evidence_size(estimator: Estimator, ranks: int) -> int:
-    """How many numbers a client remembers of its earlier rounds."""
-    return {
-        "personal": 2 * ranks,
-        "pooled": 1,
-        "shrunk": ranks * THETAS.size,
-        "power-law": SEVERITIES.size,
-    }[estimator.kind]
+def no_evidence(estimator: Estimator, clients: int, ranks: int) -> Float64s:
+    """What clients remember that have not taken part yet, [clients, numbers].
+
+    "personal": expected examinations and impressions of each rank; "shrunk" and "power-law": likelihoods on the grid.
+    """
+    match estimator.kind:
+        case "personal":
+            return np.zeros((clients, 2 * ranks))
+        case "shrunk":
+            return np.ones((clients, ranks * THETAS.size))
+        case "power-law":
+            return np.ones((clients, SEVERITIES.size))
+        case "pooled":
+            return np.zeros((clients, 0))
 
 
 def estimate_clients(
@@ -141,7 +151,7 @@ def estimate_clients(
         log: the clients' impressions, clicked and not.
         display: what the queries displayed.
         sums: added to, client by client.
-        evidence: [clients, `evidence_size`] what each remembers, added to; None: nothing.
+        evidence: what each client remembers, see `no_evidence`; changed. None: nothing.
 
     Returns:
         [clients, parts, K]; impression i of a client belongs to part i mod parts. There are 2 parts with cross-fitting,
@@ -153,7 +163,7 @@ def estimate_clients(
     divisors = np.empty((log.clients, 2 if estimator.cross_fit else 1, display.ranks))
     remember = evidence is not None
     if evidence is None:
-        evidence = np.zeros((log.clients, evidence_size(estimator, display.ranks)))
+        evidence = no_evidence(estimator, log.clients, display.ranks)
     _estimate_clients(
         display.features,
         display.shown,
@@ -168,7 +178,6 @@ def estimate_clients(
         sent.grid,
         sent.priors,
         sent.chosen,
-        sent.values,
         evidence,
         remember,
         divisors,

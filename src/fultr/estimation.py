@@ -10,11 +10,12 @@ its own ("power-law"). What leaves a device is `Sums`, and nothing else.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
+from scipy.special import betainc, ndtr
 
 from fultr.checks import check_choice, check_number
 from fultr.server import ServerOptimiser, ServerState, initial_state, step
@@ -22,10 +23,10 @@ from fultr.types import Float32s, Float64s
 
 KINDS = ("personal", "pooled", "shrunk", "power-law")
 
-STRENGTHS = np.array([1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, np.inf])
+STRENGTHS = np.array([2.0, 5.0, 10.0, 20.0, 50.0, 100.0, np.inf])
 """How many impressions the prior of a client's examination is worth ("shrunk"); infinite: all clients are alike."""
 
-THETAS = np.linspace(0.0, 1.0, 34)[1:]
+THETAS = np.linspace(0.04, 1.0, 33) ** 2  # closer together where examination is rare
 SEVERITIES = np.linspace(0.0, 4.0, 33)
 _MEANS, _SPREADS = np.linspace(0.0, 3.0, 13), np.array([0.0, 0.15, 0.3, 0.6, 1.0])
 PRIORS = np.array([(mean, spread) for mean in _MEANS for spread in _SPREADS])
@@ -167,7 +168,8 @@ def strength_priors(pooled: Float64s) -> Float64s:
 
     Each is spread over the grid by hat functions, which keeps its mean. Rank 1 has none: it is always examined.
     """
-    fine = (np.arange(2000) + 0.5) / 2000
+    edges = np.linspace(0.0, 1.0, 201)
+    fine = (edges[1:] + edges[:-1]) / 2
     priors = np.zeros((pooled.size, STRENGTHS.size, THETAS.size))
     for k in range(1, pooled.size):
         mean = float(np.clip(pooled[k], THETAS[0], 1 - 1e-3))
@@ -175,9 +177,7 @@ def strength_priors(pooled: Float64s) -> Float64s:
             if np.isinf(strength):
                 density, at = np.ones(1), np.array([mean])
             else:
-                a, b = strength * mean, strength * (1 - mean)
-                logs = (a - 1) * np.log(fine) + (b - 1) * np.log1p(-fine)
-                density, at = np.exp(logs - logs.max()), fine
+                density, at = np.diff(betainc(strength * mean, strength * (1 - mean), edges)), fine
             priors[k, s] = _hats(THETAS, at, density)
     return priors
 
@@ -189,6 +189,12 @@ def severity_prior(mean: float, spread: float) -> Float64s:
     edges = np.linspace(0.0, SEVERITIES[-1], 801)
     density = np.diff(ndtr((edges - mean) / spread))
     return _hats(SEVERITIES, (edges[1:] + edges[:-1]) / 2, density)
+
+
+@cache
+def _severity_priors() -> Float64s:
+    """All of `PRIORS` on the grid, [1, priors, grid]."""
+    return np.stack([severity_prior(*prior) for prior in PRIORS])[np.newaxis]
 
 
 def _hats(grid: Float64s, at: Float64s, density: Float64s) -> Float64s:
@@ -232,10 +238,9 @@ class Broadcast:
     Attributes:
         relevance: F, float32 [features + 1].
         pooled: [K] examination of all clients together; of the "personal" estimator, its start.
-        grid: the examinations that likelihoods are evaluated at, and their logarithms, for each rank or for all.
+        grid: [K, grid] the examinations of each rank that likelihoods are evaluated at.
         priors: [K or 1, several, grid] the priors that marginal likelihoods are evaluated for.
         chosen: [K or 1, grid] the prior that a client's estimate is made with.
-        values: [K, grid] the examination of each rank at each point of the grid.
     """
 
     relevance: Float32s
@@ -243,7 +248,6 @@ class Broadcast:
     grid: Float64s
     priors: Float64s
     chosen: Float64s
-    values: Float64s
 
 
 _NONE = np.zeros((1, 1))
@@ -255,18 +259,12 @@ def broadcast(estimator: Estimator, state: EstimatorState) -> Broadcast:
     pooled = pooled_examination(estimator, state)
     if estimator.kind == "shrunk":
         priors = strength_priors(pooled)
-        grid = np.stack([THETAS, np.log(THETAS)])
-        return Broadcast(
-            state.relevance, pooled, grid, priors, priors[:, best_strength(state)], np.tile(THETAS, (ranks, 1))
-        )
+        return Broadcast(state.relevance, pooled, np.tile(THETAS, (ranks, 1)), priors, priors[:, best_strength(state)])
     if estimator.kind == "power-law":
-        values = np.arange(1.0, ranks + 1)[:, np.newaxis] ** -SEVERITIES
-        grid = np.stack([values, np.log(values)], axis=1).reshape(2 * ranks, -1)
+        grid = np.arange(1.0, ranks + 1)[:, np.newaxis] ** -SEVERITIES
         chosen = severity_prior(*best_severities(estimator, state))
-        priors = np.stack([severity_prior(*prior) for prior in PRIORS])
-        expected = values @ chosen
-        return Broadcast(state.relevance, expected, grid, priors[np.newaxis], chosen[np.newaxis], values)
+        return Broadcast(state.relevance, grid @ chosen, grid, _severity_priors(), chosen[np.newaxis])
     if estimator.kind == "personal":
         pooled = np.full(ranks, estimator.start)
         pooled[0] = 1.0
-    return Broadcast(state.relevance, pooled, _NONE, _NONE[np.newaxis], _NONE, _NONE)
+    return Broadcast(state.relevance, pooled, _NONE, _NONE[np.newaxis], _NONE)

@@ -10,11 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from fultr.linear import add_scaled, dot
+from fultr.linear import FAST, add_scaled, dot
 from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
 
 _LEAST = 1e-6  # relevance stays so far from 0 and 1
-_TINY = 1e-200
+_TINY = 1e-300
+_SMALL = 1e-100
 
 
 @njit(nogil=True, cache=True)
@@ -156,8 +157,19 @@ def personal_em(
             theta[k] = looked / shows
 
 
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _multiply(likelihoods: Float64s, thetas: Float64s, scale: float, shift: float, times: int) -> None:
+    """Multiply each likelihood by (shift + scale theta) ** times, and all by a common factor if they become small."""
+    for _ in range(times):
+        for g in range(thetas.size):
+            likelihoods[g] *= shift + scale * thetas[g]
+        top = likelihoods.max()
+        if top < _SMALL:
+            likelihoods /= max(top, _TINY)
+
+
 @njit(nogil=True, cache=True)
-def rank_log_likelihoods(
+def multiply_likelihoods(
     n: Float64s,
     c: Float64s,
     skipped: int,
@@ -165,55 +177,47 @@ def rank_log_likelihoods(
     relevance: Float64s,
     k: int,
     thetas: Float64s,
-    log_thetas: Float64s,
-    log_likelihoods: Float64s,
+    likelihoods: Float64s,
 ) -> None:
-    """Add to `log_likelihoods` those of one rank's clicks if its examination were each of `thetas`.
+    """Multiply by the likelihoods of one rank's clicks if its examination were each of `thetas`.
 
-    What does not depend on theta is left out. Powers are multiplied, and one logarithm is taken for each theta.
+    Factors that do not depend on theta are left out, and all may be multiplied by a common one: only ratios count.
+
+    Args:
+        n: [parts, queries, K] impressions.
+        c: likewise clicks.
+        skipped: a part of the log that takes no part; -1: none.
+        distinct: queries.
+        relevance: [queries, K].
+        k: the rank, from 0.
+        thetas: [grid].
+        likelihoods: [grid], changed.
     """
-    for g in range(thetas.size):
-        product, log, clicked = 1.0, 0.0, 0.0
-        for part in range(n.shape[0]):
-            if part != skipped:
-                for j in range(distinct):
-                    if n[part, j, k] > 0:
-                        clicked += c[part, j, k]
-                        missed = int(n[part, j, k] - c[part, j, k])
-                        factor = 1 - thetas[g] * relevance[j, k]
-                        for _ in range(missed):
-                            product *= factor
-                            if product < _TINY:
-                                log += np.log(product)
-                                product = 1.0
-        log_likelihoods[g] += log + np.log(product) + (clicked * log_thetas[g] if clicked > 0 else 0.0)
+    clicked = 0.0
+    for part in range(n.shape[0]):
+        if part != skipped:
+            for j in range(distinct):
+                clicked += c[part, j, k]
+                _multiply(likelihoods, thetas, -relevance[j, k], 1.0, int(n[part, j, k] - c[part, j, k]))
+    _multiply(likelihoods, thetas, 1.0, 0.0, int(clicked))
 
 
-@njit(nogil=True, cache=True)
-def posterior_means(
-    log_likelihoods: Float64s, priors: Float64s, values: Float64s, weights: Float64s, means: Float64s
-) -> None:
-    """Means of `values` [several, grid] under the posterior: priors [grid] times likelihoods on the same grid."""
-    top = log_likelihoods.max()
-    total = 0.0
-    for g in range(priors.size):
-        weights[g] = priors[g] * np.exp(log_likelihoods[g] - top)
-        total += weights[g]
-    for i in range(values.shape[0]):
-        mean = 0.0
-        for g in range(priors.size):
-            mean += weights[g] * values[i, g]
-        means[i] = mean / total if total > 0 else np.nan
+@njit(nogil=True, cache=True, fastmath=FAST)
+def posterior_mean(likelihoods: Float64s, prior: Float64s, values: Float64s) -> float:
+    """Mean of `values` under the posterior: prior times likelihoods; the prior's mean if they exclude each other."""
+    total = mean = 0.0
+    for g in range(prior.size):
+        weight = prior[g] * likelihoods[g]
+        total += weight
+        mean += weight * values[g]
+    return mean / total if total > 0 else (prior * values).sum()
 
 
-@njit(nogil=True, cache=True)
-def add_log_marginals(log_likelihoods: Float64s, priors: Float64s, weights: Float64s, totals: Float64s) -> None:
+@njit(nogil=True, cache=True, fastmath=FAST)
+def add_log_marginals(likelihoods: Float64s, priors: Float64s, totals: Float64s) -> None:
     """Add to `totals` the logarithm of the client's marginal likelihood under each row of `priors` [several, grid]."""
-    top = log_likelihoods.max()
-    for g in range(weights.size):
-        weights[g] = np.exp(log_likelihoods[g] - top)
     for h in range(priors.shape[0]):
         total = 0.0
-        for g in range(weights.size):
-            total += priors[h, g] * weights[g]
-        totals[h] += top + np.log(max(total, _TINY))
+        for g in range(likelihoods.size):
+            total += priors[h, g] * likelihoods[g]
+        totals[h] += np.log(max(total, _TINY))

@@ -194,10 +194,8 @@ class RunSettings:
             "logging-policy": [*(f.name for f in fields(self) if f.name.startswith("policy_")), "k"],
             "random-ranking": ["k"],
         }[self.algorithm]
-        if self.propensity not in ESTIMATORS:
-            names = [
-                name for name in names if not name.startswith("estimate_") and name not in ("cross_fit", "remember")
-            ]
+        if not isinstance(self.source(), Estimator):
+            names = [n for n in names if not n.startswith("estimate_") and n not in ("cross_fit", "remember")]
         if self.users is None:
             names = [name for name in names if name not in ("pool", "clusters", "concentration", "sampling")]
         return {"algorithm": self.algorithm, **{name: value for name, value in asdict(self).items() if name in names}}

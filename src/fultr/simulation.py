@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fultr.checkpoint import load_checkpoint, save_checkpoint
 from fultr.checks import check_choice, check_number, check_seed
 from fultr.clicks import ClickModel, Sessions, attraction
-from fultr.client_estimation import evidence_size
+from fultr.client_estimation import no_evidence
 from fultr.data import Splits
 from fultr.errors import FultrError
 from fultr.estimation import Estimator, EstimatorState, initial
@@ -278,7 +278,7 @@ def _start(
     if isinstance(algorithm.propensity, Estimator):
         estimation = initial(algorithm.propensity, policy.size, displayed)
         if algorithm.propensity.remember and isinstance(population, FiniteUsers):
-            evidence = np.zeros((population.users, evidence_size(algorithm.propensity, displayed)))
+            evidence = no_evidence(algorithm.propensity, population.users, displayed)
     server = ServerSide(weights, initial_state(algorithm.server, policy.size), estimation)
     return _Progress(0, server, evidence, [0], [weights], [np.zeros((5, displayed))])
 

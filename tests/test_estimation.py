@@ -1,0 +1,268 @@
+"""Federated estimators of examination: against plain versions, against the truth, and what they send."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import beta, binom, truncnorm
+
+from fultr.clicks import ClickLog, ClickModel, Sessions, bias_severities, examination, simulate_clicks
+from fultr.client_estimation import estimate_clients
+from fultr.estimation import (
+    KINDS,
+    PRIORS,
+    SEVERITIES,
+    STRENGTHS,
+    THETAS,
+    Estimator,
+    broadcast,
+    initial,
+    no_sums,
+    pooled_examination,
+    server_step,
+    severity_prior,
+    strength_priors,
+)
+from fultr.policy import Display
+from fultr.server import ServerOptimiser
+
+RANKS = 4
+
+
+def made_up(queries: int = 30, features: int = 6, seed: int = 0) -> tuple[Display, np.ndarray]:
+    """Displayed documents with random features, the last query short; and the weights of a relevance function."""
+    rng = np.random.default_rng(seed)
+    shown = np.arange(queries * RANKS).reshape(queries, RANKS)
+    shown[-1, 2:] = -1
+    rows = np.zeros((queries * RANKS, 16), np.float32)
+    rows[:, :features] = rng.normal(size=(len(rows), features))
+    offsets = np.r_[np.arange(queries) * RANKS, (queries - 1) * RANKS + 2]
+    weights = rng.normal(size=features + 1).astype(np.float32)
+    weights[-1] = -0.5
+    return Display(rows, offsets, shown, shown), weights
+
+
+def relevance_of(display: Display, weights: np.ndarray) -> np.ndarray:
+    scores = display.features[:, : weights.size - 1] @ weights[:-1].astype(np.float64) + weights[-1]
+    return np.where(display.shown >= 0, 1 / (1 + np.exp(-scores[display.shown])), 0.0)
+
+
+def clicks_of(
+    display: Display, weights: np.ndarray, severities: np.ndarray, seed: int = 0, round_: int = 0
+) -> ClickLog:
+    """Clicks of users whose relevance follows the function."""
+    return simulate_clicks(
+        relevance_of(display, weights),
+        examination(severities, RANKS),
+        np.arange(severities.size),
+        sessions=Sessions(queries=5, clicks=8),
+        seed=seed,
+        round_=round_,
+    )
+
+
+def plain_em(
+    log: ClickLog, u: int, relevance: np.ndarray, shown: np.ndarray, start: float, iterations: int
+) -> np.ndarray:
+    """A client's own examination, impression by impression (Wang et al. 2018, Algorithm 1)."""
+    rows = range(log.offsets[u], log.offsets[u + 1])
+    theta = np.array([1.0] + [start] * (RANKS - 1))
+    for _ in range(iterations):
+        looked, shows = np.zeros(RANKS), np.zeros(RANKS)
+        for i in rows:
+            for k in range(RANKS):
+                if shown[log.queries[i], k] < 0:
+                    continue
+                r = relevance[log.queries[i], k]
+                shows[k] += 1
+                looked[k] += 1 if log.clicks[i, k] else theta[k] * (1 - r) / (1 - theta[k] * r)
+        theta = np.where(shows > 0, looked / np.maximum(shows, 1), theta)
+        theta[0] = 1.0
+    return theta
+
+
+def state_with(estimator: Estimator, weights: np.ndarray):
+    return replace(initial(estimator, weights.size - 1, RANKS), relevance=weights)
+
+
+def test_personal_estimates_are_those_of_the_plain_version():
+    display, weights = made_up()
+    log = clicks_of(display, weights, np.linspace(0.2, 2, 20))
+    estimator = Estimator("personal", iterations=7, start=0.4, floor=1e-6)
+    sums = no_sums(estimator, weights.size - 1, RANKS)
+    found = estimate_clients(estimator, broadcast(estimator, state_with(estimator, weights)), log, display, sums)
+    relevance = relevance_of(display, weights)
+    for u in range(20):
+        np.testing.assert_allclose(found[u, 0], plain_em(log, u, relevance, display.shown, 0.4, 7), rtol=1e-5)
+
+
+def test_the_gradient_is_that_of_the_expected_log_likelihood():
+    display, weights = made_up()
+    log = clicks_of(display, weights, np.full(10, 1.0))
+    estimator = Estimator("pooled", start=0.4)
+    sums = no_sums(estimator, weights.size - 1, RANKS)
+    estimate_clients(estimator, broadcast(estimator, state_with(estimator, weights)), log, display, sums)
+    relevance, theta = relevance_of(display, weights), np.array([1.0, 0.4, 0.4, 0.4])
+    wanted, looked, shows = np.zeros(weights.size), np.zeros(RANKS), np.zeros(RANKS)
+    for q, clicked in zip(log.queries, log.clicks, strict=True):
+        for k in range(RANKS):
+            if display.shown[q, k] < 0:
+                continue
+            r = relevance[q, k]
+            target = 1.0 if clicked[k] else r * (1 - theta[k]) / (1 - theta[k] * r)
+            x = np.r_[display.features[display.shown[q, k], : weights.size - 1], 1]
+            wanted += (target - r) * x
+            looked[k] += 1.0 if clicked[k] else theta[k] * (1 - r) / (1 - theta[k] * r)
+            shows[k] += 1
+    np.testing.assert_allclose(sums.gradient, wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums.examined, looked, rtol=1e-5)
+    np.testing.assert_array_equal(sums.impressions, shows)
+
+
+def log_likelihood(log: ClickLog, u: int, k: int, relevance: np.ndarray, shown: np.ndarray, theta: float) -> float:
+    rows = [i for i in range(log.offsets[u], log.offsets[u + 1]) if shown[log.queries[i], k] >= 0]
+    return sum(binom.logpmf(log.clicks[i, k], 1, theta * relevance[log.queries[i], k]) for i in rows)
+
+
+def test_shrunk_estimates_are_posterior_means_and_priors_are_judged_by_marginal_likelihoods():
+    display, weights = made_up()
+    log = clicks_of(display, weights, np.linspace(0.2, 2, 5))
+    estimator = Estimator("shrunk", start=0.5, floor=1e-6)
+    state, sums = state_with(estimator, weights), no_sums(estimator, weights.size - 1, RANKS)
+    found = estimate_clients(estimator, broadcast(estimator, state), log, display, sums)
+    relevance = relevance_of(display, weights)
+    priors = strength_priors(np.array([1.0, 0.5, 0.5, 0.5]))
+    marginals = np.zeros(STRENGTHS.size)
+    for u in range(5):
+        for k in range(1, RANKS):
+            likelihood = np.exp([log_likelihood(log, u, k, relevance, display.shown, theta) for theta in THETAS])
+            marginals += np.log(priors[k] @ likelihood)
+            posterior = priors[k, STRENGTHS.size // 2] * likelihood
+            np.testing.assert_allclose(found[u, 0, k], posterior @ THETAS / posterior.sum(), rtol=1e-5)
+    np.testing.assert_allclose(np.diff(sums.marginals), np.diff(marginals), rtol=1e-3, atol=1e-5)
+
+
+def test_power_law_estimates_are_posterior_means():
+    display, weights = made_up()
+    log = clicks_of(display, weights, np.linspace(0.2, 2, 5))
+    estimator = Estimator("power-law", start=0.5, floor=1e-6)
+    state, sums = state_with(estimator, weights), no_sums(estimator, weights.size - 1, RANKS)
+    found = estimate_clients(estimator, broadcast(estimator, state), log, display, sums)
+    relevance, prior = relevance_of(display, weights), severity_prior(1.0, 0.3)
+    for u in range(5):
+        likelihood = np.exp(
+            [
+                sum(log_likelihood(log, u, k, relevance, display.shown, (k + 1.0) ** -g) for k in range(1, RANKS))
+                for g in SEVERITIES
+            ]
+        )
+        posterior = prior * likelihood / (prior @ likelihood)
+        for k in range(RANKS):
+            np.testing.assert_allclose(found[u, 0, k], posterior @ (k + 1.0) ** -SEVERITIES, rtol=1e-4)
+    assert sums.marginals.shape == (len(PRIORS),)
+
+
+def test_priors_on_the_grid_keep_their_means_and_spreads():
+    for mean, spread in ((1.0, 0.3), (0.4, 0.6), (2.0, 0.0)):
+        prior = severity_prior(mean, spread)
+        true = truncnorm(-mean / spread, np.inf, mean, spread) if spread else None
+        assert prior.sum() == pytest.approx(1)
+        assert prior @ SEVERITIES == pytest.approx(true.mean() if true else mean, abs=2e-3)
+    priors = strength_priors(np.array([1.0, 0.5, 0.3, 0.1]))
+    for k, mean in ((1, 0.5), (2, 0.3), (3, 0.1)):
+        np.testing.assert_allclose(priors[k] @ THETAS, mean, atol=2e-3)
+        ten = priors[k, list(STRENGTHS).index(10.0)]
+        assert (ten @ THETAS**2 - mean**2) == pytest.approx(beta(10 * mean, 10 * (1 - mean)).var(), abs=1e-3)
+
+
+def test_cross_fitting_uses_the_other_half():
+    display, weights = made_up()
+    log = clicks_of(display, weights, np.linspace(0.2, 2, 8))
+    estimator = Estimator("personal", cross_fit=True, floor=1e-6)
+    sent = broadcast(estimator, state_with(estimator, weights))
+    found = estimate_clients(estimator, sent, log, display, no_sums(estimator, weights.size - 1, RANKS))
+    relevance = relevance_of(display, weights)
+    for u in range(8):
+        begin, end = log.offsets[u], log.offsets[u + 1]
+        for part in range(2):
+            others = np.arange(begin, end)[1 - part :: 2]
+            half = ClickLog(log.queries[others], log.clicks[others], np.array([0, others.size]))
+            np.testing.assert_allclose(
+                found[u, part], plain_em(half, 0, relevance, display.shown, 0.5, 10), rtol=1e-5, err_msg=f"{u} {part}"
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
+def test_pooled_estimates_converge_where_relevance_follows_the_function(gamma):
+    """To the impression-weighted mean of (1 / rank) ** gamma_u, within standard errors over cohorts."""
+    display, weights = made_up(queries=200)
+    estimator = Estimator("pooled", ServerOptimiser("sgd", 1e-12), memory=0.0)  # F stays at the truth
+    rng = np.random.default_rng(1)
+    found, true = [], []
+    for cohort in range(20):
+        severities = bias_severities(ClickModel(gamma), rng.random(2000))
+        log = clicks_of(display, weights, severities, seed=1, round_=cohort)
+        state = state_with(estimator, weights)
+        for _ in range(200):
+            sums = no_sums(estimator, weights.size - 1, RANKS)
+            estimate_clients(estimator, broadcast(estimator, state), log, display, sums)
+            state = server_step(estimator, state, sums, 2000)
+        found.append(pooled_examination(estimator, state))
+        client = np.repeat(np.arange(2000), np.diff(log.offsets))
+        there = display.shown[log.queries] >= 0
+        true.append((examination(severities, RANKS)[client] * there).sum(axis=0) / there.sum(axis=0))
+    difference = np.array(found) - np.array(true)
+    error = difference.std(axis=0, ddof=1) / 20**0.5
+    assert (np.abs(difference.mean(axis=0)) <= 4 * error + 1e-12).all()
+    assert error.max() < 0.003
+
+
+BAD_LOGS = {
+    "no clicks": ClickLog(np.array([0, 1, 1], np.int32), np.zeros((3, RANKS), np.uint8), np.array([0, 3])),
+    "no impressions": ClickLog(np.zeros(0, np.int32), np.zeros((0, RANKS), np.uint8), np.array([0, 0, 0])),
+    "one impression": ClickLog(np.array([2], np.int32), np.array([[0, 1, 0, 0]], np.uint8), np.array([0, 1])),
+    "all at rank 1": ClickLog(np.array([0, 1], np.int32), np.array([[1, 0, 0, 0]] * 2, np.uint8), np.array([0, 2])),
+    "everything clicked": ClickLog(np.array([0, 1], np.int32), np.ones((2, RANKS), np.uint8), np.array([0, 2])),
+    "short list": ClickLog(np.array([29] * 3, np.int32), np.array([[1, 1, 0, 0]] * 3, np.uint8), np.array([0, 3])),
+    "many impressions": ClickLog(np.zeros(5000, np.int32), np.zeros((5000, RANKS), np.uint8), np.array([0, 5000])),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cross_fit", [False, True])
+@pytest.mark.parametrize("case", BAD_LOGS)
+def test_every_estimator_answers_every_log(kind, cross_fit, case):
+    """Never NaN: propensities between the floor and 1, finite sums, and the next round the same."""
+    display, weights = made_up()
+    log = BAD_LOGS[case]
+    estimator = Estimator(kind, cross_fit=cross_fit, floor=0.02)
+    state = state_with(estimator, weights * 20)  # relevance near 0 and 1
+    for _ in range(3):
+        sums = no_sums(estimator, weights.size - 1, RANKS)
+        found = estimate_clients(estimator, broadcast(estimator, state), log, display, sums)
+        assert found.shape == (log.clients, 1 + cross_fit, RANKS)
+        assert ((found >= 0.02) & (found <= 1)).all()
+        for name, value in vars(sums).items():
+            assert np.isfinite(value).all(), name
+        state = server_step(estimator, state, sums, log.clients)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent"),
+    [
+        ("personal", {"gradient"}),
+        ("pooled", {"gradient", "examined", "impressions"}),
+        ("shrunk", {"gradient", "examined", "impressions", "marginals"}),
+        ("power-law", {"gradient", "marginals"}),
+    ],
+)
+def test_what_leaves_a_device(kind, sent):
+    display, weights = made_up()
+    log = clicks_of(display, weights, np.full(5, 1.0))
+    estimator = Estimator(kind)
+    sums = no_sums(estimator, weights.size - 1, RANKS)
+    estimate_clients(estimator, broadcast(estimator, state_with(estimator, weights)), log, display, sums)
+    assert {name for name, value in vars(sums).items() if value.any()} == sent
