@@ -162,11 +162,13 @@ def _simulate(
     clicks: int,
     most: int,
     replacement: bool,
+    versions: int,
     log_queries: Int32s,
     log_clicks: UInt8s,
     offsets: Int64s,
 ) -> None:
     ranks = attraction.shape[1]
+    of_a_version = attraction.shape[0] // versions
     drawn = np.empty(queries, np.int64)
     row = 0
     offsets[0] = 0
@@ -177,13 +179,16 @@ def _simulate(
             for i in range(queries):
                 drawn[i] = pools[client, drawn[i]]
         else:
-            _draw_queries(start(seed, _QUERIES, round_, client), attraction.shape[0], replacement, drawn)
+            _draw_queries(start(seed, _QUERIES, round_, client), of_a_version, replacement, drawn)
         state = start(seed, _CLICKS, round_, client)
         made = 0
         session = 0
         while made < clicks and session < most:
             state = advance(state)
             q = drawn[below(state, queries)]
+            if versions > 1:
+                state = advance(state)
+                q += below(state, versions) * of_a_version
             log_queries[row] = q
             for r in range(ranks):
                 state = advance(state)
@@ -207,6 +212,7 @@ def simulate_clicks(
     seed: int,
     round_: int,
     pools: Int32s = NO_POOLS,
+    versions: int = 1,
 ) -> ClickLog:
     """The click log of some clients in one round; depends on nothing but the seed, the round and each client's number.
 
@@ -220,8 +226,9 @@ def simulate_clicks(
         seed: of the run.
         round_: the round.
         pools: [users, pool] the queries that each client may draw from, by client number; if empty, all queries.
+        versions: of the logging policy, one of which makes each impression, at random.
     """
-    available = pools.shape[1] if pools.size else attraction.shape[0]
+    available = pools.shape[1] if pools.size else attraction.shape[0] // versions
     if not sessions.replacement and available < sessions.queries:
         raise FultrError(f"queries: a client draws {sessions.queries} different ones, but has only {available}")
     most = clients.size * sessions.most
@@ -239,6 +246,7 @@ def simulate_clicks(
         sessions.clicks,
         sessions.most,
         sessions.replacement,
+        versions,
         queries,
         clicks,
         offsets,

@@ -16,6 +16,7 @@ from numba import njit
 
 from fultr.checks import check_choice, check_number
 from fultr.data import RankingData
+from fultr.errors import FultrError
 from fultr.linear import score_rows
 from fultr.metrics import tie_key, top_documents
 from fultr.streams import Purpose, generator
@@ -55,22 +56,26 @@ class PolicySettings:
         check_choice("reduction", self.reduction, ("sum", "mean"))
 
 
-def train_policy(train: RankingData, settings: PolicySettings = PolicySettings(), seed: int = 0) -> Float32s:
+def train_policy(
+    train: RankingData, settings: PolicySettings = PolicySettings(), seed: int = 0, version: int = 0
+) -> Float32s:
     """Weights of a logging policy: pairwise hinge loss on a random sample of the training queries.
+
+    Versions of a seed have samples, first weights and orders of their own.
 
     >>> data = RankingData.from_arrays([[0.0, 1.0], [1.0, 0.0]], labels=[0, 1], query_ids=[1, 1])
     >>> weights = train_policy(data, PolicySettings(fraction=1.0, initial="zero"))
     >>> bool(weights[0] > 0 > weights[1])
     True
     """
-    sampled = generator(seed, Purpose.POLICY_SAMPLE).choice(
+    sampled = generator(seed, Purpose.POLICY_SAMPLE, version).choice(
         train.queries, size=max(1, round(settings.fraction * train.queries)), replace=False
     )
     if settings.initial == "zero":
         weights = np.zeros(train.width, np.float32)
     else:
-        weights = generator(seed, Purpose.POLICY_WEIGHTS).standard_normal(train.width, np.float32)
-    shuffle = generator(seed, Purpose.POLICY_BATCHES)
+        weights = generator(seed, Purpose.POLICY_WEIGHTS, version).standard_normal(train.width, np.float32)
+    shuffle = generator(seed, Purpose.POLICY_BATCHES, version)
     for _ in range(settings.epochs):
         train_epoch(
             train,
@@ -137,12 +142,27 @@ class Display:
         offsets: int64 [queries + 1]: the rows that query q's clicked documents are compared with.
         shown: int64 [queries, K]: the row displayed at each rank; -1 past the last document.
         documents: int64 [queries, K]: the same as rows of the data set.
+        versions: how many logging policies are in use; query q of version v has number v x queries + q.
     """
 
     features: Float32s
     offsets: Int64s
     shown: Int64s
     documents: Int64s
+    versions: int = 1
+
+    @cached_property
+    def other_ranks(self) -> Int64s:
+        """[queries, K, versions] at which rank each version has the document displayed at each rank; -1: nowhere."""
+        queries = self.queries // self.versions
+        shown = self.documents.reshape(self.versions, queries, self.ranks)
+        found = np.full((self.versions, queries, self.ranks, self.versions), -1)
+        for v in range(self.versions):
+            same = (self.documents.reshape(self.versions, queries, self.ranks, 1) == shown[v][:, np.newaxis]) & (
+                self.documents.reshape(self.versions, queries, self.ranks, 1) >= 0
+            )
+            found[..., v] = np.where(same.any(axis=3), same.argmax(axis=3), -1)
+        return found.reshape(self.queries, self.ranks, self.versions)
 
     @cached_property
     def longest(self) -> int:
@@ -173,7 +193,7 @@ def display(
 
     Args:
         data: the queries.
-        policy: weights of the logging policy.
+        policy: weights of the logging policy, [features]; or of several versions of it, [versions, features].
         displayed: K.
         pairs: the documents D_q that a clicked one is compared with: the "displayed" ones (their features are copied
             into one block of at most queries x K rows), or all "retrieved" ones (nothing is copied).
@@ -181,14 +201,19 @@ def display(
         threads: how many threads to use; all cores if None.
     """
     check_choice("pairs", pairs, ("displayed", "retrieved"))
-    positions = top_positions(data, policy, displayed=displayed, seed=seed, threads=threads)
+    versions = np.atleast_2d(policy)
+    positions = np.concatenate(
+        [top_positions(data, version, displayed=displayed, seed=seed, threads=threads) for version in versions]
+    )
     there = positions >= 0
-    documents = np.where(there, data.offsets[:-1, np.newaxis] + positions, -1)
+    documents = np.where(there, np.tile(data.offsets[:-1, np.newaxis], (len(versions), 1)) + positions, -1)
     if pairs == "retrieved":
+        if len(versions) > 1:
+            raise FultrError("pairs: retrieved documents go with a single logging policy, found several versions")
         return Display(data.features, data.offsets, documents, documents)
     offsets = np.r_[0, np.cumsum(there.sum(axis=1))]
     shown = np.where(there, offsets[:-1, np.newaxis] + np.arange(displayed), -1)
-    return Display(_packed(data.features, documents[there]), offsets, shown, documents)
+    return Display(_packed(data.features, documents[there]), offsets, shown, documents, len(versions))
 
 
 def _packed(features: Float32s, rows: Int64s) -> Float32s:
