@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
 
@@ -202,11 +202,19 @@ class RankingData:
             raise ValueError("overwrite=True: these features are read-only (mapped from the cache)")
 
     def fingerprint(self) -> str:
-        """A short text that tells this data from other data: every grade, id and feature has its share in it."""
-        return self._fingerprint
+        """A short text that tells this data from other data: every grade, id and feature has its share in it.
+
+        Of data that cannot change, as those mapped from the cache, it is computed once.
+        """
+        if any(getattr(self, field.name).flags.writeable for field in fields(self)):
+            return self._digest()
+        return self._lasting_digest
 
     @cached_property
-    def _fingerprint(self) -> str:
+    def _lasting_digest(self) -> str:
+        return self._digest()
+
+    def _digest(self) -> str:
         digest = hashlib.sha256()
         for array in (self.labels, self.offsets, self.query_ids, self.feature_ids, _checksums(self.features)):
             digest.update(array.tobytes())

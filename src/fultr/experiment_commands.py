@@ -25,7 +25,7 @@ from fultr.threads import default_threads
 QUICK = {"repeats": 3, "rounds": 100}
 QUICK_DATA = "synthetic"
 _MARKS = {"holds": ("✓", "green"), "does not hold": ("✗", "red"), "not enough repeats to tell": ("?", "yellow")}
-_REPORT_SECONDS = 60  # the report is written anew when this long has passed since it was
+_REPORT_PAUSE = 30  # between two reports on the way, in times that the last one took: the cores wait meanwhile
 
 
 def chosen_experiments(names: Sequence[str], figure: str | None) -> list[Experiment]:
@@ -78,7 +78,7 @@ def run_experiments(plan: Plan, *, as_json: bool) -> None:
     make_folder(plan.folder)
     outcomes: list[Outcome] = []
     progress = Progress()
-    written_at = time.monotonic()
+    next_report = time.monotonic()
     with work_bar() as show:
 
         def on_progress(now: Progress) -> None:
@@ -89,9 +89,10 @@ def run_experiments(plan: Plan, *, as_json: bool) -> None:
         for done in reproduce(plan, on_progress):
             outcomes += done
             last = len({outcome.experiment.name for outcome in outcomes}) == len(plan.experiments)
-            if last or time.monotonic() - written_at > _REPORT_SECONDS:
+            begun = time.monotonic()
+            if last or begun >= next_report:
                 written = write_report(outcomes, plan.folder, took=_took(progress, plan))
-                written_at = time.monotonic()
+                next_report = begun + _REPORT_PAUSE * (time.monotonic() - begun)
     if as_json:
         print_json({**results(outcomes), "files": [str(path) for path in written]})
         return

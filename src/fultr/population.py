@@ -88,7 +88,7 @@ class _Finite:
         self._users, self._clients, self._seed = users, clients, seed
         everyone = np.arange(users.users)
         self._severities = bias_severities(model, uniforms(seed, int(Purpose.BIAS_SEVERITY), 0, everyone))
-        self.pools = _draw_pools(users, query_clusters(train, users.clusters, seed), seed)
+        self.pools = _pools(train, users, seed)
 
     def cohort(self, round_: int) -> Int64s:
         random = generator(self._seed, Purpose.COHORT, round_)
@@ -108,6 +108,22 @@ def cohorts(
         return _Fresh(model, clients, seed)
     check_number("clients", clients, most=population.users)
     return _Finite(population, train, model, clients, seed)
+
+
+_POOLS: dict[tuple[str, FiniteUsers, int], Int32s] = {}
+_POOLS_KEPT = 4  # runs of one repeat follow each other, and drawing takes longer than a short run
+
+
+def _pools(train: RankingData, users: FiniteUsers, seed: int) -> Int32s:
+    """The users' pools of queries, kept for the next run with the same data, users and seed."""
+    key = (train.fingerprint(), users, seed)
+    if key not in _POOLS:
+        while len(_POOLS) >= _POOLS_KEPT:
+            del _POOLS[next(iter(_POOLS))]
+        pools = _draw_pools(users, query_clusters(train, users.clusters, seed), seed)
+        pools.flags.writeable = False
+        _POOLS[key] = pools
+    return _POOLS[key]
 
 
 def query_clusters(train: RankingData, clusters: int, seed: int) -> Int64s:

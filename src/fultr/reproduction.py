@@ -104,7 +104,7 @@ class Plan:
 def expected(experiment: Experiment, source: Source) -> tuple[int, float]:
     """How many runs an experiment consists of on one data set, and their cost in rough seconds of one core.
 
-    >>> from fultr.experiments import Panel
+    >>> from fultr import Panel, RunSettings
     >>> line = Line("random", RunSettings(algorithm="random-ranking"))
     >>> mine = Experiment("mine", "Mine", "", "", ("synthetic",), (line,), (Panel("", ("random",)),), repeats=4)
     >>> expected(mine, Source("synthetic"))[0]
@@ -128,8 +128,8 @@ def reproduce(plan: Plan, on_progress: Callable[[Progress], object] = lambda pro
     Every finished run is stored at once; done again, only what is missing is done. Results do not depend on workers,
     cluster or interruptions.
 
-    >>> import tempfile, fultr
-    >>> from fultr.experiments import Panel
+    >>> import tempfile
+    >>> from fultr import Panel, RunSettings
     >>> line = Line("FedIPS", RunSettings(clients=50, rounds=4, evaluate_every=2))
     >>> mine = Experiment("mine", "Mine", "", "", ("synthetic",), (line,), (Panel("", ("FedIPS",)),), repeats=2)
     >>> [[outcome]] = reproduce(Plan([mine], Path(tempfile.mkdtemp()), workers=1))
