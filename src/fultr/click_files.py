@@ -197,7 +197,7 @@ def _impressions(table: _Table, separator: str | None) -> ImpressionLog:
     )
     shown = np.arange(lengths.max()) < lengths[:, np.newaxis]
     row_of_entry = np.repeat(np.arange(lengths.size), lengths)
-    values, good = _zeros_and_ones(clicks)
+    values, good = _zeros_and_ones(table, clicks)
     table.wrong(_rows(~good, row_of_entry, lengths.size), "clicks that are 0 or 1", cell)
     encoded = documents.dictionary_encode()
     names = np.array(encoded.dictionary.to_pylist(), object)
@@ -243,7 +243,9 @@ def _separator(clicks: pa.Array) -> str:
 
 def _lists(table: _Table, name: str, separator: str) -> tuple[pa.Array, Int64s]:
     """All elements of a column of lists, one after the other, and the lists' lengths."""
-    column = table.columns[name]
+    column, text = table.columns[name], None
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         elements = column.flatten()
         if elements.null_count:
@@ -251,30 +253,39 @@ def _lists(table: _Table, name: str, separator: str) -> tuple[pa.Array, Int64s]:
             bad = _rows(_bools(elements.is_null()), owner, len(column))
             table.wrong(bad, f"{name} without a gap", column)
         if name == "documents":
-            elements = elements.cast(pa.string())
+            elements = _cast(table, name, elements, pa.string())
     else:
-        text = pc.utf8_trim_whitespace(column.cast(pa.string()))
+        text = pc.utf8_trim_whitespace(_cast(table, name, column, pa.string()))
         column = pc.split_pattern(text, separator)
         elements = pc.utf8_trim_whitespace(column.flatten())
     lengths = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-    empty = lengths == 0 if table.columns[name].type == column.type else _bools(pc.equal(text, ""))
+    empty = lengths == 0 if text is None else _bools(pc.equal(text, ""))
     table.wrong(empty, f"a list of {name}", table.columns[name])
     return elements, lengths
 
 
-def _zeros_and_ones(elements: pa.Array) -> tuple[np.ndarray[Any, Any], Bools]:
+def _cast(table: _Table, name: str, values: pa.Array, to: pa.DataType) -> pa.Array:
+    try:
+        return values.cast(to)
+    except pa.ArrowException:
+        found = str(values.type)[:60]
+        raise FultrError(f"{table.path}: expected text or numbers in column {name}, found {found!r}") from None
+
+
+def _zeros_and_ones(table: _Table, elements: pa.Array) -> tuple[np.ndarray[Any, Any], Bools]:
     """Clicks as numbers, and where they are 0 or 1."""
     if pa.types.is_string(elements.type) or pa.types.is_large_string(elements.type):
         ones, zeros = _bools(pc.equal(elements, "1")), _bools(pc.equal(elements, "0"))
     else:
-        numbers = elements.cast(pa.int8() if pa.types.is_boolean(elements.type) else pa.float64()).to_numpy()
+        kind = pa.int8() if pa.types.is_boolean(elements.type) else pa.float64()
+        numbers = _cast(table, "clicks", elements, kind).to_numpy()
         ones, zeros = numbers == 1, numbers == 0
     return ones.astype(np.uint8), ones | zeros
 
 
 def _numbered(table: _Table, name: str) -> tuple[np.ndarray[Any, Any], Int64s]:
     """Distinct values of a column, and for each row which of them it has."""
-    column = pc.utf8_trim_whitespace(table.columns[name].cast(pa.string()))
+    column = pc.utf8_trim_whitespace(_cast(table, name, table.columns[name], pa.string()))
     table.wrong(_bools(pc.equal(column, "")), f"a {name}", column)
     encoded = column.dictionary_encode()
     return np.array(encoded.dictionary.to_pylist(), object), encoded.indices.to_numpy().astype(np.int64)

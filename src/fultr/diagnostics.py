@@ -147,9 +147,8 @@ def identifiability(cells: Cells, examination: Float64s) -> Identifiability:
     cells.check_clicks()
     shown, clicked = cells.by_pair()
     moved = cells.ranks_of_pair() > 1
-    ends = [
-        document_em(cells, start=p).examination for p in (np.ones(cells.ranks), 1 / np.arange(1.0, cells.ranks + 1))
-    ]
+    starts = (np.ones(cells.ranks), 1 / np.arange(1.0, cells.ranks + 1))
+    ends = [document_em(cells, start=start).examination for start in starts]
     return Identifiability(
         int((shown > 0).sum()),
         int(moved.sum()),
@@ -163,8 +162,8 @@ def identifiability(cells: Cells, examination: Float64s) -> Identifiability:
 
 def _relevance_by_rank(cells: Cells, examination: Float64s) -> float | None:
     shown, clicked = cells.by_pair()
-    examined = np.bincount(cells.pair, cells.impressions * examination[cells.rank], shown.size)
-    mean_rank = np.bincount(cells.pair, cells.impressions * cells.rank, shown.size) / np.maximum(shown, 1)
+    examined = cells.sum_by_pair(cells.impressions * examination[cells.rank])
+    mean_rank = cells.sum_by_pair(cells.impressions * cells.rank) / np.maximum(shown, 1)
     kept = (shown >= LEAST_IMPRESSIONS) & (examined > 0)
     if kept.sum() < LEAST_DOCUMENTS:
         return None
@@ -200,7 +199,8 @@ class Diagnosis:
         examination: [K], relative to rank 1.
         draws: of the bootstrap.
         others: what other methods found, [K].
-        gaps: 95% interval of each other method's estimate minus this one's, from the same draws.
+        gaps: 95% interval of other methods' estimates minus this one's, from the same draws; EM is compared only if
+            documents have clicks enough.
         weights: of the clicks.
         identifiability: of rank and relevance.
         trust_bias: None if it cannot be seen.
@@ -219,7 +219,7 @@ class Diagnosis:
     def conclusion(self) -> Conclusion:
         """Whether to trust it."""
         found = sorted((*_on_data(self), *_on_intervals(self), *_on_weights(self)), key=lambda one: -one[0])
-        limits = _LIMITS
+        limits: tuple[str, ...] = _LIMITS
         if self.trust_bias is None:
             limits = (*limits, "Whether users trust high ranks beyond examining them cannot be seen in this log.")
         answer = ANSWERS[found[0][0] if found else 0]
@@ -266,13 +266,17 @@ def diagnose(
                 raise
     chosen: Method = next(iter(found)) if method == "auto" else method  # all-pairs if it could be done, else em
     others = {one: values for one, values in found.items() if one not in (chosen, "adjacent")}
+    known = identifiability(cells, found[chosen])
+    compared = [one for one in others if "em" not in (one, chosen) or known.clicks_a_document >= SHALLOW]
 
-    def both(resampled: Cells) -> Float64s:
-        return np.concatenate([examination_by(one, resampled, start=found["em"]) for one in (chosen, *others)])
+    def estimates(resampled: Cells) -> Float64s:
+        return np.concatenate([examination_by(one, resampled, start=found["em"]) for one in (chosen, *compared)])
 
-    drawn = bootstrap(log, both, over=over, draws=draws, seed=seed, on_draw=on_draw)
-    own, *rest = np.split(drawn.values, 1 + len(others), axis=1)
-    gaps = {one: replace(drawn, values=part - own).interval() for one, part in zip(others, rest, strict=True)}
+    if chosen == "em" and known.unreachable:
+        draws = 0  # what start and prior say has no spread
+    drawn = bootstrap(log, estimates, over=over, draws=draws, seed=seed, on_draw=on_draw)
+    own, *rest = np.split(drawn.values, 1 + len(compared), axis=1)
+    gaps = {one: replace(drawn, values=part - own).interval() for one, part in zip(compared, rest, strict=True)}
     return Diagnosis(
         chosen,
         found[chosen],
@@ -280,7 +284,7 @@ def diagnose(
         others,
         {one: gap for one, gap in gaps.items() if gap is not None},
         weights_of(cells.by_rank()[1], found[chosen]),
-        identifiability(cells, found[chosen]),
+        known,
         trust_bias(log, found[chosen], over=over, draws=draws, seed=seed, on_draw=on_draw),
     )
 
@@ -312,8 +316,8 @@ def _on_data(found: Diagnosis) -> Iterator[_Finding]:
     if found.trust_bias is not None and found.trust_bias.seen:
         yield (
             1,
-            f"Less relevant documents lose {np.expm1(found.trust_bias.excess):.0%} more clicks than others from a higher "
-            f"to a lower rank, which no position-based model explains: users may trust high ranks.",
+            f"From a higher to a lower rank, the clicks of less relevant documents fall {found.trust_bias.more:.0%} "
+            f"further than those of others, which no position-based model explains: users may trust high ranks.",
             "Expect documents at high ranks to be overrated a little even after the correction.",
         )
 
@@ -328,6 +332,8 @@ def _on_intervals(found: Diagnosis) -> Iterator[_Finding]:
         reason = f"{found.draws.failed} of {tried} bootstrap draws gave no estimate."
         yield 2 if found.draws.failed > 0.5 * tried else 1, reason, _LOG_MORE
     interval = found.draws.interval()
+    if interval is None and found.method == "em" and found.identifiability.unreachable:
+        return
     if interval is None:
         yield 1, "There are no intervals: too few bootstrap draws.", "Draw at least 200 times."
         return
@@ -343,13 +349,11 @@ def _on_intervals(found: Diagnosis) -> Iterator[_Finding]:
         yield 1, f"Rank {rank + 1} is examined more than rank {rank}, beyond chance.", "Look at the page's layout."
     if found.draws.effective_units < FEW_UNITS:
         reason = (
-            f"The {found.draws.over} differ so much in size that they count as {found.draws.effective_units:.1f}: "
-            f"intervals are too short."
+            f"By their sizes the {found.draws.over} count as {found.draws.effective_units:.1f} only: intervals over so "
+            f"few are too short."
         )
         yield 1, reason, f"Log more {found.draws.over}, or take the largest out and compare."
     for name, (below, above) in found.gaps.items():
-        if "em" in (name, found.method) and found.identifiability.clicks_a_document < SHALLOW:
-            continue  # EM is known to be off
         gap = found.others[name] - found.examination
         apart = (below > 0) | (above < 0)
         share = np.where(apart, np.abs(gap) / np.maximum(found.examination, 1e-9), 0)

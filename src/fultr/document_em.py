@@ -1,11 +1,11 @@
 """Expectation maximisation of the position-based model without features: one relevance for each document of a query.
 
-A document of relevance r is clicked at rank k with probability p_k r (Chuklin, Markov and de Rijke 2015, Click Models for
-Web Search). The likelihood is concave in log p and log r: where documents were shown at several ranks the estimate does
-not depend on the start; where none was, it is the start that comes back. With few clicks a document, low ranks are
+A document of relevance r is clicked at rank k with probability p_k r (Chuklin, Markov and de Rijke 2015, Click Models
+for Web Search). The likelihood is concave in log p and log r: where documents were shown at several ranks the estimate
+does not depend on the start; where none was, start and prior come back. With few clicks a document, low ranks are
 overstated however long the log is (docs/estimating.md): every new query brings new parameters.
 
-The EM steps are extrapolated as in SQUAREM (Varadhan and Roland 2008, scheme 3), but never to where the log is less likely.
+The EM steps are extrapolated as in SQUAREM (Varadhan and Roland 2008, third scheme) as long as that is no less likely.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def document_em(
     prior: tuple[float, float] = (0.001, 0.009),
     start: Float64s | None = None,
     tolerance: float = 1e-6,
-    most: int = 20_000,
+    most: int = 2_000,
 ) -> DocumentModel:
     """Fit examination and relevance to the counts of a log.
 

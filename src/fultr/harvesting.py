@@ -59,10 +59,10 @@ class PairCounts:
 def pair_counts(cells: Cells, weighting: Weighting = "precision") -> PairCounts:
     """Pair counts of a log in which nobody knows which ranking was shown how often: observed frequencies stand in.
 
-    A document with c clicks in n impressions at rank k, and c' in n' at k', adds v c / n to the clicks at k, v c' / n' to
-    those at k', and v to the impressions at either, so that it weighs the same at both. "equal" has v = 1: every document
-    counts alike, as in the paper. "precision" has v = n n' / (n + n'), the weights of Mantel and Haenszel (1959):
-    documents that were shown often at both ranks have more say. Both are consistent.
+    A document with c clicks in n impressions at rank k, and c' in n' at k', adds v c / n to the clicks at k, v c' / n'
+    to those at k', and v to the impressions at either, so that it weighs the same at both. "equal" has v = 1: every
+    document counts alike, as in the paper. "precision" has v = n n' / (n + n'), the weights of Mantel and Haenszel
+    (1959): documents that were shown often at both ranks have more say. Both are consistent.
 
     >>> from fultr.impressions import ImpressionLog
     >>> log = ImpressionLog.from_arrays([1] * 3, [[7, 8], [8, 7], [8, 7]], [[1, 0], [1, 0], [0, 1]])
@@ -90,8 +90,8 @@ def pair_counts(cells: Cells, weighting: Weighting = "precision") -> PairCounts:
 def pair_counts_of_versions(clicks: UInt8s, ranks: Int64s, shares: ArrayLike | None = None) -> PairCounts:
     """Pair counts of impressions whose ranking was one of several versions, chosen at random with known shares.
 
-    The weights of the paper: a click at rank k is divided by the share of versions that put the document there. Needs no
-    second look at the same query: a single device's few impressions will do, and what it sends is their sum.
+    The weights of the paper: a click at rank k is divided by the share of versions that put the document there. No
+    query needs to come twice: a device's few impressions will do, and what it sends is their sum.
 
     Args:
         clicks: [impressions, K].
@@ -137,10 +137,11 @@ def adjacent_pairs(counts: PairCounts) -> Float64s:
         if examination[k - 1] == 0 and not counts.clicks[k:].any():
             examination[k:] = 0
             break
-        if not counts.clicks[above] or not counts.impressions[below]:
+        if not examination[k - 1] or not counts.clicks[above] or not counts.impressions[below]:
+            lost = np.arange(k + 1, ranks + 1)
             raise FultrError(
-                f"ranks {k + 1} to {ranks}: cannot be compared with rank 1: no document was shown at both ranks {k} "
-                f"and {k + 1} and clicked at rank {k}; use all pairs of ranks, log more, or {_ADVICE}"
+                f"{_listed(lost)}: cannot be compared with rank 1: too few documents were shown at both ranks {k} and "
+                f"{k + 1}, or clicked at rank {k}; use all pairs of ranks, log more, or {_ADVICE}"
             )
         rate = counts.clicks[below] / counts.impressions[below]
         examination[k] = examination[k - 1] * rate / (counts.clicks[above] / counts.impressions[above])
@@ -167,7 +168,7 @@ def all_pairs(counts: PairCounts, *, tolerance: float = 1e-9, most: int = 200) -
     lost = unreachable_ranks(counts)
     if lost.size:
         raise FultrError(
-            f"ranks {_listed(lost)}: cannot be compared with rank 1: no clicked documents were shown both there and at "
+            f"{_listed(lost)}: cannot be compared with rank 1: no clicked documents were shown both there and at "
             f"a rank that leads to rank 1; log more, or {_ADVICE}"
         )
     shared = counts.shared_clicks()
@@ -224,12 +225,12 @@ def unreachable_ranks(counts: PairCounts) -> Int64s:
     as in a tournament, there is a way from each to the other over pairs of ranks in which the latter has clicks.
     """
     shared = counts.shared_clicks()
-    clicked = shared.any(axis=1)
+    clicked = shared.sum(axis=1) > 0
     if not clicked[0]:
         return np.arange(1, clicked.size + 1)
     group = connected_components(shared > 0, directed=True, connection="strong")[1]
     reached: Bools = np.equal(group, group[0])
-    reached |= ~clicked & (counts.impressions[:, reached] > 0).any(axis=1)
+    reached = reached | (~clicked & np.any(counts.impressions[:, reached] > 0, axis=1))
     return np.flatnonzero(~reached) + 1
 
 
@@ -247,4 +248,4 @@ def _check_interventions(counts: PairCounts) -> None:
 
 
 def _listed(ranks: Int64s) -> str:
-    return ", ".join(f"{rank}" for rank in ranks)
+    return f"rank{'s' if ranks.size > 1 else ''} {', '.join(map(str, ranks))}"

@@ -8,6 +8,7 @@ propensity, one number a rank, can mend that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -36,6 +37,11 @@ class TrustBias:
 
     excess: float
     interval: tuple[float, float]
+
+    @property
+    def more(self) -> float:
+        """The excess as a share: 0.1 if clicks fall by a factor that is a tenth larger."""
+        return math.expm1(self.excess)
 
     @property
     def seen(self) -> bool:
