@@ -71,8 +71,11 @@ def test_a_tab_separated_file(tmp_path):
         ("a.csv", TSV.replace(",", " ").replace("\t", ",")),
         ("a.csv", 'cats,"d17,d4,d23","0,1,0"\ndogs,"d4,d17","1,0"\ncats,"d4,d9,d17","0,0,1"\n'),
         ("a.csv", 'Query,Documents,Clicks\ncats,"d17,d4,d23","0,1,0"\ndogs,"d4,d17","1,0"\ncats,"d4,d9,d17","0,0,1"'),
-        ("a.tsv", "clicks\tday\tquery\tdocuments\n0,1,0\t5\tcats\td17,d4,d23\n1,0\t5\tdogs\td4,d17\n"
-                  "0,0,1\t6\tcats\td4,d9,d17\n"),  # fmt: skip
+        (
+            "a.tsv",
+            "clicks\tday\tquery\tdocuments\n0,1,0\t5\tcats\td17,d4,d23\n1,0\t5\tdogs\td4,d17\n"
+            "0,0,1\t6\tcats\td4,d9,d17\n",
+        ),  # fmt: skip
     ],
 )
 def test_layouts_of_text(tmp_path, name, text):
@@ -175,12 +178,21 @@ def test_bad_parquet(tmp_path):
     path = tmp_path / "log.parquet"
     for columns, message in (
         ({"query": ["a"], "documents": [["x"]]}, ": expected columns query, documents and clicks; there is no clicks"),
-        ({"query": ["a", None], "documents": [["x"]] * 2, "clicks": [[1]] * 2}, ", row 2: expected a value in column q"),
+        (
+            {"query": ["a", None], "documents": [["x"]] * 2, "clicks": [[1]] * 2},
+            ", row 2: expected a value in column q",
+        ),
         ({"query": ["a"] * 2, "documents": [["x"], ["x", None]], "clicks": [[1], [1, 0]]}, ", row 2: expected docum"),
         ({"query": ["a"] * 2, "documents": [["x"], []], "clicks": [[1], []]}, ", row 2: expected a list of documents"),
-        ({"query": ["a"] * 2, "documents": [["x"]] * 2, "clicks": [[1], [3]]}, ", row 2: expected clicks that are 0 or"),
+        (
+            {"query": ["a"] * 2, "documents": [["x"]] * 2, "clicks": [[1], [3]]},
+            ", row 2: expected clicks that are 0 or",
+        ),
         ({"query": ["a"] * 2, "documents": [["x"]] * 2, "clicks": [[1], [0.5]]}, ", row 2: expected clicks that are 0"),
-        ({"query": ["a"], "documents": [[{"b": 1}]], "clicks": [[1]]}, ": expected text or numbers in column documents"),
+        (
+            {"query": ["a"], "documents": [[{"b": 1}]], "clicks": [[1]]},
+            ": expected text or numbers in column documents",
+        ),
         ({"query": [["a"]], "documents": [["x"]], "clicks": [[1]]}, ": expected text or numbers in column query"),
     ):
         pq.write_table(pa.table(columns), path)

@@ -200,7 +200,7 @@ def test_few_interventions_need_care():
 
 
 def test_em_with_few_clicks_a_document_is_not_trusted():
-    log = simulated_log(0, examination=TRUTH, queries=4000, pages=8000)
+    log = simulated_log(0, examination=TRUTH, queries=1500, pages=4000)
     answer, why, advice = reasons(log, method="em", draws=20)
     assert answer == "do not trust"
     assert "EM overstates low ranks" in why

@@ -66,7 +66,10 @@ def test_only_start_and_prior_matter_where_none_did():
 def test_close_to_the_truth_with_many_clicks_a_document():
     """20 queries with 1,000 pages each: the mean over logs is within 4 standard errors and 1% of the truth."""
     found = np.array(
-        [document_em(simulated_log(s, examination=TRUTH, queries=20, versions=3).cells()).examination for s in range(30)]
+        [
+            document_em(simulated_log(s, examination=TRUTH, queries=20, versions=3).cells()).examination
+            for s in range(30)
+        ]
     )
     error = found.std(axis=0, ddof=1) / 30**0.5
     assert np.all(np.abs(found.mean(axis=0) - TRUTH)[1:] < 4 * error[1:] + 0.01 * TRUTH[1:])

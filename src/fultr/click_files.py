@@ -69,6 +69,8 @@ def read_click_log(path: str | Path, *, separator: str | None = None) -> Impress
     ([[0, 1, 2], [1, 0, -1]], [1, 1, 0])
     """
     path = Path(path)
+    if separator == "":
+        raise FultrError("separator: expected a character or more, found none")
     text = map_text(path)
     table = _read_parquet(path, text) if text[:4] == _PARQUET else _read_text(path, text)
     if not table.numbers.size:

@@ -28,7 +28,7 @@ class DocumentModel:
     """A position-based model with one relevance for each (query, document) pair.
 
     Attributes:
-        examination: [K], rank 1 has 1.
+        examination: [K], rank 1 has 1; a rank without clicks has 0.
         relevance: [pairs], probability of a click at rank 1.
         log_likelihood: of the log, and of the prior.
         steps: EM steps that it took.
@@ -73,6 +73,8 @@ def document_em(
     if p.shape != (cells.ranks,) or not np.all((p >= 0) & (p <= 1)) or p[0] != 1:
         raise FultrError(f"start: expected {cells.ranks} numbers from 0 to 1, the first 1; found {str(p)[:60]}")
     p[1:] = np.clip(p[1:], _EDGE, 1 - _EDGE)
+    shown, clicked = cells.by_rank()
+    p[1:][(shown > 0)[1:] & (clicked == 0)[1:]] = 0.0  # where EM would creep
     shown, clicked = cells.by_pair()
     r = np.clip((clicked + prior[0]) / (shown + sum(prior) + _TINY), _TINY, 1 - _TINY)
     likelihood = _log_likelihood(cells, p, r, prior)

@@ -22,7 +22,11 @@ _LOOKS = {  # colour and marker: told apart in print, and by colour-blind reader
     "rank": ("grey", "v"),
     "document": ("purple", "^"),
 }
-_NAMES = {"all-pairs": "harvested, all pairs", "adjacent": "harvested, adjacent pairs", "em": "EM, a relevance a document"}
+_NAMES = {
+    "all-pairs": "harvested, all pairs",
+    "adjacent": "harvested, adjacent pairs",
+    "em": "EM, a relevance a document",
+}
 _WIDE, _HIGH = 3.9, 3.0
 
 
