@@ -116,7 +116,7 @@ BAD_LOGS = {
     "one impression, no click": _log([1], [[1, 2, 3]], [[0, 0, 0]]),
     "one impression": _log([1], [[1, 2, 3]], [[0, 1, 0]]),
     "one short page": _log([1], [[1, -1, -1]], [[1, 0, 0]]),
-    "all clicks at rank 1": _log([1, 1, 2, 2], [[1, 2, 3], [2, 1, 3], [1, 3, 2], [3, 1, 2]], [[1, 0, 0]] * 4),
+    "all clicks at rank 1": _log([1, 1, 2, 2], [[1, 2, 3], [3, 1, 2], [1, 3, 2], [2, 1, 3]], [[1, 0, 0]] * 4),
     "all clicks at the last rank": _log([1, 1, 1], [[1, 2, 3], [2, 3, 1], [3, 1, 2]], [[0, 0, 1]] * 3),
     "everything clicked": _log([1, 1, 2, 2], [[1, 2, 3], [2, 3, 1], [1, 3, 2], [3, 2, 1]], np.ones((4, 3))),
     "everything clicked, always the same": _log([1] * 5, [[1, 2, 3]] * 5, np.ones((5, 3))),
@@ -134,3 +134,15 @@ BAD_LOGS = {
     "no click at rank 1": _log([1] * 3, [[1, 2, 3], [2, 1, 3], [3, 1, 2]], [[0, 1, 0], [0, 1, 1], [0, 1, 1]]),
 }
 """Logs that no estimate can do much with: a clear answer or a clear error, never NaN."""
+
+_HARVESTED = {
+    "all clicks at rank 1": {"all-pairs", "adjacent"},
+    "everything clicked": {"all-pairs", "adjacent"},
+    "one query": {"all-pairs"},
+    "one rank": {"all-pairs", "adjacent"},
+}
+
+
+def answers(name: str, method: str) -> bool:
+    """Does a method answer such a log? EM does whenever there is a click."""
+    return bool(BAD_LOGS[name].clicks.any()) and (method in ("em", "auto") or method in _HARVESTED.get(name, ()))

@@ -75,7 +75,7 @@ def test_a_tab_separated_file(tmp_path):
             "a.tsv",
             "clicks\tday\tquery\tdocuments\n0,1,0\t5\tcats\td17,d4,d23\n1,0\t5\tdogs\td4,d17\n"
             "0,0,1\t6\tcats\td4,d9,d17\n",
-        ),  # fmt: skip
+        ),
     ],
 )
 def test_layouts_of_text(tmp_path, name, text):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click_logs import BAD_LOGS, plain_pair_counts, random_log, simulated_log, simulated_versions
+from click_logs import BAD_LOGS, answers, plain_pair_counts, random_log, simulated_log, simulated_versions
 from scipy.optimize import minimize
 
 from fultr.errors import FultrError
@@ -19,6 +19,7 @@ from fultr.harvesting import (
     unreachable_ranks,
 )
 from fultr.impressions import ImpressionLog
+from fultr.resampling import examination_by
 
 TRUTH = 1 / np.arange(1.0, 6)
 ESTIMATORS = [adjacent_pairs, all_pairs]
@@ -163,7 +164,7 @@ def _errors_away(values, truth=TRUTH):
 @pytest.mark.parametrize("estimate", ESTIMATORS)
 def test_one_ranking_makes_no_interventions(estimate):
     log = simulated_log(0, examination=TRUTH, versions=1, pages=500)
-    with pytest.raises(FultrError, match="no document was shown at more than one rank.*randomise a little.*swap two"):
+    with pytest.raises(FultrError, match=r"no document was shown at more than one rank.*randomise a little.*swap two"):
         estimate(pair_counts(log.cells()))
 
 
@@ -172,7 +173,7 @@ def test_ranks_that_cannot_be_reached_are_named():
     assert unreachable_ranks(apart).tolist() == [3, 4]
     with pytest.raises(FultrError, match="ranks 3, 4: cannot be compared with rank 1"):
         all_pairs(apart)
-    with pytest.raises(FultrError, match="ranks 3, 4: cannot be compared.*both ranks 2 and 3"):
+    with pytest.raises(FultrError, match=r"ranks 3, 4: cannot be compared.*both ranks 2 and 3"):
         adjacent_pairs(apart)
     one_sided = square((1, 2, 5, 9), (2, 1, 0, 9), (2, 3, 5, 9), (3, 2, 4, 9), ranks=3)
     assert unreachable_ranks(one_sided).tolist() == [2, 3]  # p_2 / p_1 falls without end
@@ -207,15 +208,14 @@ def test_shorter_pages_and_large_numbers():
 
 
 @pytest.mark.parametrize("name", BAD_LOGS)
-@pytest.mark.parametrize("estimate", ESTIMATORS)
-def test_bad_logs_get_an_answer_or_an_error(estimate, name):
+@pytest.mark.parametrize("method", ["adjacent", "all-pairs"])
+def test_bad_logs_get_an_answer_or_an_error(method, name):
     log = BAD_LOGS[name]
-    try:
-        found = estimate(pair_counts(log.cells()))
-    except FultrError as error:
-        assert "\n" not in str(error)
-        assert name != "one rank"
+    if not answers(name, method):
+        with pytest.raises(FultrError, match=r"^[^\n]*(log more|randomise)[^\n]*$"):
+            examination_by(method, log.cells())
         return
+    found = examination_by(method, log.cells())
     assert found.shape == (log.ranks,)
     assert found[0] == 1
     assert np.isfinite(found).all()

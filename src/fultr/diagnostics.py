@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy.stats import rankdata
 
 from fultr.checks import check_choice
 from fultr.document_em import document_em
@@ -167,10 +166,21 @@ def _relevance_by_rank(cells: Cells, examination: Float64s) -> float | None:
     kept = (shown >= LEAST_IMPRESSIONS) & (examined > 0)
     if kept.sum() < LEAST_DOCUMENTS:
         return None
-    first, second = rankdata(clicked[kept] / examined[kept]), rankdata(mean_rank[kept])
+    first, second = _ranked(clicked[kept] / examined[kept]), _ranked(mean_rank[kept])
     if not np.ptp(first) or not np.ptp(second):
         return None
     return float(np.corrcoef(first, second)[0, 1])
+
+
+def _ranked(values: Float64s) -> Float64s:
+    """Ranks of values; equal ones share the mean of theirs.
+
+    >>> _ranked(np.array([0.5, 0.1, 0.5])).tolist()
+    [2.5, 1.0, 2.5]
+    """
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Float64s = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
 
 
 @dataclass(frozen=True)

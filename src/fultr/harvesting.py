@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse.csgraph import connected_components
 
 from fultr.checks import check_choice
 from fultr.errors import FultrError
@@ -134,7 +133,7 @@ def adjacent_pairs(counts: PairCounts) -> Float64s:
     examination = np.ones(ranks)
     for k in range(1, ranks):
         above, below = (k - 1, k), (k, k - 1)
-        if examination[k - 1] == 0 and not counts.clicks[k:].any():
+        if not examination[k - 1] and not counts.clicks[k:].any() and counts.impressions[k:].any(axis=1).all():
             examination[k:] = 0
             break
         if not examination[k - 1] or not counts.clicks[above] or not counts.impressions[below]:
@@ -221,16 +220,18 @@ def _profile(log_p: Float64s, c: Float64s, missed: Float64s, edge: Bools) -> tup
 def unreachable_ranks(counts: PairCounts) -> Int64s:
     """Ranks, from 1, whose examination relative to rank 1 the counts do not tell.
 
-    A rank without clicks is compared if it shares documents with one that has some. Ranks with clicks are compared if,
-    as in a tournament, there is a way from each to the other over pairs of ranks in which the latter has clicks.
+    A rank without clicks is told if it shares documents with another. Ranks with clicks are compared if, as in a
+    tournament, there is a way from each to the other over pairs of ranks in which the latter has clicks.
     """
     shared = counts.shared_clicks()
     clicked = shared.sum(axis=1) > 0
     if not clicked[0]:
         return np.arange(1, clicked.size + 1)
-    group = connected_components(shared > 0, directed=True, connection="strong")[1]
-    reached: Bools = np.equal(group, group[0])
-    reached = reached | (~clicked & np.any(counts.impressions[:, reached] > 0, axis=1))
+    way = np.eye(clicked.size) + (shared > 0)
+    for _ in range(int(clicked.size).bit_length()):
+        way = np.minimum(way @ way, 1.0)  # twice as long ways
+    reached: Bools = (way[0] > 0) & (way[:, 0] > 0)
+    reached = reached | (~clicked & np.any(counts.impressions > 0, axis=1))
     return np.flatnonzero(~reached) + 1
 
 
