@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fultr.document_em import document_em
+from fultr.harvesting import adjacent_pairs, all_pairs, pair_counts
 from fultr.impressions import ImpressionLog
 
 POOL = 8  # documents that a query has
@@ -146,3 +148,30 @@ _HARVESTED = {
 def answers(name: str, method: str) -> bool:
     """Does a method answer such a log? EM does whenever there is a click."""
     return bool(BAD_LOGS[name].clicks.any()) and (method in ("em", "auto") or method in _HARVESTED.get(name, ()))
+
+
+def bias_table(logs: int = 40) -> None:
+    """Print how far estimates are from the truth, by pages a query (docs/estimating.md)."""
+    truth, pages = 1 / np.arange(1.0, 6), 20_000
+    print("| pages a query | clicks a clicked document | all-pairs | adjacent | em |\n|---|---|---|---|---|")
+    for each in (400, 100, 40, 20, 10, 5, 2, 1):
+        found: dict[str, list[np.ndarray[Any, Any]]] = {"all-pairs": [], "adjacent": [], "em": []}
+        clicks = []
+        for seed in range(logs):
+            cells = simulated_log(seed, examination=truth, queries=pages // each).cells()
+            clicked = cells.by_pair()[1]
+            clicks.append(clicked.sum() / (clicked > 0).sum())
+            counts = pair_counts(cells)
+            found["all-pairs"].append(all_pairs(counts))
+            found["adjacent"].append(adjacent_pairs(counts))
+            found["em"].append(document_em(cells).examination)
+        columns = []
+        for values in found.values():
+            ratio = np.array(values)[:, [1, 4]] / truth[[1, 4]]
+            mean, error = ratio.mean(axis=0), ratio.std(axis=0, ddof=1) / logs**0.5
+            columns.append(", ".join(f"{m:.3f} ± {e:.3f}" for m, e in zip(mean, error, strict=True)))
+        print(f"| {each} | {np.mean(clicks):.1f} | {' | '.join(columns)} |", flush=True)
+
+
+if __name__ == "__main__":
+    bias_table()

@@ -230,6 +230,11 @@ def test_examination_that_rises_is_noticed():
     assert "Rank 3 is examined more than rank 2" in why
 
 
+def test_one_rank_needs_no_correction():
+    answer, why, _ = reasons(simulated_log(0, examination=np.ones(1), pages=2000))
+    assert (answer, why) == ("trust", "Pages have one rank only: there is nothing to correct.")
+
+
 def test_without_draws_there_is_no_trust():
     answer, why, _ = reasons(simulated_log(0, examination=TRUTH**0.5, queries=100), draws=0)
     assert answer != "trust"

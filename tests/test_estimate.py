@@ -238,5 +238,4 @@ def test_examination_predicts_real_clicks(yandex):
                 gained = gain(found[method], found[base], held_out)
                 assert gained.mean > 4 * gained.by_page
                 assert gained.mean > 2 * gained.by_query
-        assert np.all(found["all-pairs"].perplexity < found["rank"].perplexity)
-        assert np.all(found["all-pairs"].perplexity < found["document"].perplexity)
+                assert np.all(found[method].perplexity < found[base].perplexity)

@@ -308,6 +308,7 @@ def _on_data(found: Diagnosis) -> Iterator[_Finding]:
     if found.weights.clicks < LEAST_CLICKS:
         yield 2, f"There are only {found.weights.clicks} clicks.", _LOG_MORE
     if found.examination.size == 1:
+        yield 0, "Pages have one rank only: there is nothing to correct.", ""
         return
     if not known.moved:
         yield 2, "No document was shown at more than one rank: rank and relevance cannot be told apart.", _RANDOMISE

@@ -120,7 +120,7 @@ def pair_counts_of_versions(clicks: UInt8s, ranks: Int64s, shares: ArrayLike | N
 
 
 def adjacent_pairs(counts: PairCounts) -> Float64s:
-    """Examination relative to rank 1, chained from neighbouring ranks (the paper's AdjacentChain).
+    """Examination relative to rank 1, chained from neighbouring ranks.
 
     >>> clicks = np.array([[0.0, 8.0, 5.0], [4.0, 0.0, 6.0], [1.0, 3.0, 0.0]])
     >>> adjacent_pairs(PairCounts(clicks, np.full((3, 3), 10.0))).tolist()
@@ -148,7 +148,7 @@ def adjacent_pairs(counts: PairCounts) -> Float64s:
 
 
 def all_pairs(counts: PairCounts, *, tolerance: float = 1e-9, most: int = 200) -> Float64s:
-    """Examination relative to rank 1, from all pairs of ranks by maximum likelihood (the paper's AllPairs).
+    """Examination relative to rank 1, from all pairs of ranks by maximum likelihood, as in the paper.
 
     The documents of a pair of ranks have a mean relevance r of their own: clicks at k are taken as binomial with
     probability p_k r. The likelihood is concave in log p and log r. r is eliminated in closed form; what remains is
