@@ -10,16 +10,19 @@ LinearRanker(64 features)
 from fultr.baselines import LambdaLinear, LambdaLinearResult, train_lambda_linear
 from fultr.cache import cache_folder, clear_cache
 from fultr.claims import Claim, Verdict, judge
+from fultr.click_files import read_click_log
 from fultr.clicks import ClickLog, ClickModel, Sessions
 from fultr.client import LocalTraining
 from fultr.comparisons import comparison
 from fultr.data import Description, RankingData, Splits
 from fultr.datasets import load
+from fultr.diagnostics import Diagnosis, diagnose
 from fultr.errors import FultrError
 from fultr.estimates import Estimate, Measured, estimate
 from fultr.estimation import Estimator
 from fultr.experiment_files import packaged, read_experiment
 from fultr.experiments import Choice, Experiment, Line, Outcome, Panel
+from fultr.impressions import ImpressionLog
 from fultr.layouts import inspect
 from fultr.letor import read_letor
 from fultr.letor_write import write_letor
@@ -41,6 +44,7 @@ __all__ = [
     "ClickModel",
     "Curve",
     "Description",
+    "Diagnosis",
     "Estimate",
     "Estimator",
     "Experiment",
@@ -49,6 +53,7 @@ __all__ = [
     "FiniteUsers",
     "FreshUsers",
     "FultrError",
+    "ImpressionLog",
     "LambdaLinear",
     "LambdaLinearResult",
     "Line",
@@ -73,6 +78,7 @@ __all__ = [
     "cache_folder",
     "clear_cache",
     "comparison",
+    "diagnose",
     "estimate",
     "inspect",
     "judge",
@@ -81,6 +87,7 @@ __all__ = [
     "ndcg",
     "packaged",
     "precision",
+    "read_click_log",
     "read_experiment",
     "read_letor",
     "reproduce",

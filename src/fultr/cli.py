@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fultr.cli_estimate import estimate
 from fultr.cli_experiments import reproduce, run
 from fultr.cli_options import (
     DATA_HELP,
@@ -71,12 +72,14 @@ def cli() -> None:
       fultr reproduce all --quick             every experiment of the paper in small, some minutes
       fultr simulate --gamma 2 --out out/sim  one training run, with its ranker
       fultr evaluate out/sim/ranker.json synthetic
+      fultr estimate CLICKLOG                 how biased a click log is, and whether that can be told
       fultr data inspect FOLDER               what a data set holds
     """
 
 
 cli.add_command(run)
 cli.add_command(reproduce)
+cli.add_command(estimate)
 
 
 @cli.command()

@@ -65,7 +65,7 @@ _AXES = {
     "policy_fraction": "logging policy's share of queries",
     "other_click": "P(click | irrelevant, examined)",
 }
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same everywhere
     "font.size": 8.5,
     "axes.titlesize": 9,
@@ -278,7 +278,7 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     left = _LEFT + 0.22  # the data set's name
     wide = left + len(panels) * (_WIDE + _GAP) - _GAP + _RIGHT
     high = head + rows * (_HIGH + _FOOT) + legend
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(wide, high))
         for row, outcome in enumerate(outcomes):
             bottom = high - head - row * (_HIGH + _FOOT) - _HIGH
@@ -299,7 +299,7 @@ def draw_panel(outcome: Outcome, panel: Panel) -> Figure:
     head = 0.12 + _LARGER * _TITLE * max(_title(one).count("\n") + 1 for one in panels_of(outcome.experiment))
     bottom = foot + 0.1 + _LARGER * _ENTRY * _legend_columns(entries)[1]
     wide, high = left + _WIDE + right, head + _HIGH + bottom
-    with mpl.rc_context({**_STYLE, **{name: _LARGER * _STYLE[name] for name in _STYLE if name.endswith("size")}}):
+    with mpl.rc_context({**STYLE, **{name: _LARGER * STYLE[name] for name in STYLE if name.endswith("size")}}):
         figure = Figure(figsize=(wide, high))
         axes = figure.add_axes((left / wide, bottom / high, _WIDE / wide, _HIGH / high))
         _fill(axes, outcome, panel, title=True, first=True)
@@ -392,6 +392,6 @@ def rendered(figure: Figure, kind: Kind, *, text: bool = False) -> bytes:
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }
     buffer = io.BytesIO()
-    with mpl.rc_context({**_STYLE, "svg.fonttype": "none" if text else "path"}):
+    with mpl.rc_context({**STYLE, "svg.fonttype": "none" if text else "path"}):
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata[kind])
     return buffer.getvalue()

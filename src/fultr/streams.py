@@ -41,6 +41,8 @@ class Purpose(IntEnum):
     INITIAL_WEIGHTS = 13
     LAMBDA_BATCHES = 14
     RANDOM_RANKING = 15
+    BOOTSTRAP = 40
+    HALVES = 41
 
 
 @njit(cache=True)
