@@ -17,6 +17,7 @@ from fultr.estimation_kernels import (
     posterior_mean,
     score_cells,
 )
+from fultr.harvesting import pair_counts_of_versions
 from fultr.policy import Display
 from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
 
@@ -131,7 +132,7 @@ def no_evidence(estimator: Estimator, clients: int, ranks: int) -> Float64s:
             return np.ones((clients, ranks * THETAS.size))
         case "power-law":
             return np.ones((clients, SEVERITIES.size))
-        case "pooled":
+        case "pooled" | "harvested":
             return np.zeros((clients, 0))
 
 
@@ -157,6 +158,10 @@ def estimate_clients(
         [clients, parts, K]; impression i of a client belongs to part i mod parts. There are 2 parts with cross-fitting,
         else 1.
     """
+    if estimator.kind == "harvested":
+        counts = pair_counts_of_versions(log.clicks, display.other_ranks[log.queries])
+        sums.pairs += np.stack([counts.clicks, counts.impressions])
+        return np.tile(np.maximum(sent.pooled, estimator.floor), (log.clients, 1, 1))
     width, padded = sent.relevance.size - 1, display.features.shape[1]
     relevance = np.zeros(padded + 1, np.float32)
     relevance[:width], relevance[-1] = sent.relevance[:-1], sent.relevance[-1]

@@ -4,7 +4,12 @@ The regression-based EM of Wang et al. (2018), federated (Section 5 of the paper
 relevance function F. On its own log each client computes how much of each rank was examined, and the gradient of F; the
 server combines gradients by a server optimiser. What a client divides its clicks by is its own estimate ("personal",
 the paper's), that of all ("pooled"), its own shrunk towards that of all ("shrunk"), or a power law with a severity of
-its own ("power-law"). What leaves a device is `Sums`, and nothing else.
+its own ("power-law").
+
+Where several versions of the logging policy are in use at random, "harvested" needs no relevance function: clicks on
+the same document at different ranks tell examination apart (Agarwal et al. 2019).
+
+What leaves a device is `Sums`, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,10 +23,12 @@ from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
 
 from fultr.checks import check_choice, check_number
+from fultr.errors import FultrError
+from fultr.harvesting import PairCounts, all_pairs
 from fultr.server import ServerOptimiser, ServerState, initial_state, step
 from fultr.types import Float32s, Float64s
 
-KINDS = ("personal", "pooled", "shrunk", "power-law")
+KINDS = ("personal", "pooled", "shrunk", "power-law", "harvested")
 
 STRENGTHS = np.array([2.0, 5.0, 10.0, 20.0, 50.0, 100.0, np.inf])
 """How many impressions the prior of a client's examination is worth ("shrunk"); infinite: all clients are alike."""
@@ -38,7 +45,7 @@ class Estimator:
     """How examination is estimated.
 
     Attributes:
-        kind: "personal", "pooled", "shrunk" or "power-law".
+        kind: "personal", "pooled", "shrunk", "power-law" or "harvested".
         relevance: the server optimiser of F.
         start: examination of every rank below the first, before anything is known.
         iterations: of EM on a client ("personal").
@@ -49,7 +56,7 @@ class Estimator:
         remember: a client that comes back still knows what it counted; fresh users remember nothing.
     """
 
-    kind: Literal["personal", "pooled", "shrunk", "power-law"] = "pooled"
+    kind: Literal["personal", "pooled", "shrunk", "power-law", "harvested"] = "pooled"
     relevance: ServerOptimiser = ServerOptimiser("adam", 0.03)
     start: float = 0.5
     iterations: int = 10
@@ -76,6 +83,7 @@ class EstimatorState:
         examined: [K] sums of expected examinations.
         impressions: [K] sums of impressions.
         marginals: [priors] sums of the logarithms of clients' marginal likelihoods.
+        pairs: [2, K, K] sums of clicks and impressions for each pair of ranks.
     """
 
     relevance: Float32s
@@ -83,6 +91,7 @@ class EstimatorState:
     examined: Float64s
     impressions: Float64s
     marginals: Float64s
+    pairs: Float64s
 
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything by name, for a checkpoint."""
@@ -107,20 +116,17 @@ class Sums:
         examined: [K] expected examinations of each rank ("pooled", "shrunk").
         impressions: [K] impressions of each rank ("pooled", "shrunk").
         marginals: [priors] log marginal likelihoods ("shrunk", "power-law").
+        pairs: [2, K, K] weighted clicks and impressions of documents that are shown at both ranks ("harvested").
     """
 
     gradient: Float64s
     examined: Float64s
     impressions: Float64s
     marginals: Float64s
+    pairs: Float64s
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(
-            self.gradient + other.gradient,
-            self.examined + other.examined,
-            self.impressions + other.impressions,
-            self.marginals + other.marginals,
-        )
+        return Sums(**{name: value + getattr(other, name) for name, value in vars(self).items()})
 
 
 def initial(estimator: Estimator, features: int, ranks: int) -> EstimatorState:
@@ -131,12 +137,14 @@ def initial(estimator: Estimator, features: int, ranks: int) -> EstimatorState:
         np.zeros(ranks),
         np.zeros(ranks),
         np.zeros(_priors(estimator)),
+        np.zeros((2, ranks, ranks)),
     )
 
 
 def no_sums(estimator: Estimator, features: int, ranks: int) -> Sums:
     """Sums of no clients."""
-    return Sums(np.zeros(features + 1), np.zeros(ranks), np.zeros(ranks), np.zeros(_priors(estimator)))
+    priors = np.zeros(_priors(estimator))
+    return Sums(np.zeros(features + 1), np.zeros(ranks), np.zeros(ranks), priors, np.zeros((2, ranks, ranks)))
 
 
 def _priors(estimator: Estimator) -> int:
@@ -152,6 +160,7 @@ def server_step(estimator: Estimator, state: EstimatorState, sums: Sums, clients
         estimator.memory * state.examined + sums.examined,
         estimator.memory * state.impressions + sums.impressions,
         estimator.memory * state.marginals + sums.marginals,
+        estimator.memory * state.pairs + sums.pairs,
     )
 
 
@@ -161,6 +170,16 @@ def pooled_examination(estimator: Estimator, state: EstimatorState) -> Float64s:
     pooled = np.where(known, state.examined / np.where(known, state.impressions, 1), estimator.start)
     pooled[0] = 1.0
     return pooled
+
+
+def harvested_examination(estimator: Estimator, state: EstimatorState) -> Float64s:
+    """Examination of each rank from the documents that are shown at several; the start until all ranks are linked."""
+    try:
+        found = all_pairs(PairCounts(*state.pairs))
+    except FultrError:
+        found = np.full(state.examined.size, estimator.start)
+        found[0] = 1.0
+    return np.minimum(found, 1.0)
 
 
 def strength_priors(pooled: Float64s) -> Float64s:
@@ -264,6 +283,8 @@ def broadcast(estimator: Estimator, state: EstimatorState) -> Broadcast:
         grid = np.arange(1.0, ranks + 1)[:, np.newaxis] ** -SEVERITIES
         chosen = severity_prior(*best_severities(estimator, state))
         return Broadcast(state.relevance, grid @ chosen, grid, _severity_priors(), chosen[np.newaxis])
+    if estimator.kind == "harvested":
+        pooled = harvested_examination(estimator, state)
     if estimator.kind == "personal":
         pooled = np.full(ranks, estimator.start)
         pooled[0] = 1.0

@@ -163,6 +163,7 @@ def collect(
                 seed=federation.seed,
                 round_=t,
                 pools=federation.users.pools,
+                versions=display.versions,
             )
             divisors = _divisors(federation, clients, log, examined, sent, sums[i])
             if watch:

@@ -28,7 +28,7 @@ from fultr.simulation import Simulation, simulate
 from fultr.streams import Purpose, generator
 from fultr.types import Float64s, Int64s
 
-Estimated: TypeAlias = Literal["personal", "pooled", "shrunk", "power-law"]
+Estimated: TypeAlias = Literal["personal", "pooled", "shrunk", "power-law", "harvested"]
 ALGORITHMS = ("federated", "lambda-linear", "logging-policy", "random-ranking")
 
 
@@ -99,6 +99,7 @@ class RunSettings:
     clusters: int = FiniteUsers.clusters
     concentration: float = FiniteUsers.concentration
     sampling: Literal["uniform", "poisson"] = FiniteUsers.sampling
+    policies: int = 1
     policy_fraction: float = PolicySettings.fraction
     policy_epochs: int = PolicySettings.epochs
     policy_batch: int = PolicySettings.batch
@@ -143,7 +144,7 @@ class RunSettings:
     def source(self) -> Propensity | Estimator:
         """Where propensities come from."""
         match self.propensity:
-            case "personal" | "pooled" | "shrunk" | "power-law" as kind:
+            case "personal" | "pooled" | "shrunk" | "power-law" | "harvested" as kind:
                 return Estimator(
                     kind,
                     replace(Estimator.relevance, learning_rate=self.estimate_rate),
@@ -236,6 +237,7 @@ def train(
         rounds=settings.rounds,
         seed=seed,
         policy=settings.policy(),
+        policies=settings.policies,
         displayed=settings.displayed,
         model=settings.model(),
         sessions=settings.sessions(),

@@ -129,6 +129,7 @@ def simulate(
     rounds: int = 500,
     seed: int = 0,
     policy: PolicySettings | Float32s = PolicySettings(),
+    policies: int = 1,
     displayed: int = 5,
     model: ClickModel = ClickModel(),
     sessions: Sessions = Sessions(),
@@ -155,6 +156,8 @@ def simulate(
         rounds: T.
         seed: of users, queries and clicks, and of the logging policy.
         policy: how the logging policy is trained; or its weights.
+        policies: versions of the logging policy, trained on samples of their own, one of which, at random, makes each
+            impression.
         displayed: K, documents displayed a query.
         model: how users examine and click.
         sessions: how many queries and clicks a client has.
@@ -176,6 +179,7 @@ def simulate(
     check_seed(seed)
     for name, value, least in (
         ("clients", clients, 1),
+        ("policies", policies, 1),
         ("rounds", rounds, 0),
         ("evaluate_every", evaluate_every, 1),
         ("k", k, 1),
@@ -196,6 +200,7 @@ def simulate(
         "rounds": int(rounds),
         "seed": int(seed),
         "policy": asdict(policy) if isinstance(policy, PolicySettings) else _checked_policy(policy, data.train.width),
+        "policies": int(policies),
         "displayed": int(displayed),
         "click_model": asdict(model),
         "sessions": asdict(sessions),
@@ -204,8 +209,17 @@ def simulate(
         "k": int(k),
         "splits": list(splits),
     }
-    logging_policy = train_policy(data.train, policy, seed) if isinstance(policy, PolicySettings) else policy
-    shown = display(data.train, logging_policy, displayed=displayed, pairs=algorithm.pairs, seed=seed, threads=threads)
+    if isinstance(policy, PolicySettings):
+        versions = np.stack([train_policy(data.train, policy, seed, version) for version in range(policies)])
+    else:
+        versions = policy[np.newaxis]
+    logging_policy = versions[0]
+    if isinstance(algorithm.propensity, Estimator) and algorithm.propensity.kind == "harvested" and len(versions) < 2:
+        raise FultrError(
+            "propensity: a single deterministic logging policy shows every document at one rank, so there are no "
+            "interventions to harvest; use two or more policies, or another estimator"
+        )
+    shown = display(data.train, versions, displayed=displayed, pairs=algorithm.pairs, seed=seed, threads=threads)
     progress = _start(algorithm, logging_policy, displayed, population, seed)
     save = None
     if checkpoint is not None:
