@@ -150,11 +150,8 @@ def _print_outcomes(outcomes: list[Outcome]) -> None:
 
 
 def _tally(verdicts: list[Verdict]) -> str:
-    counts = {answer: sum(verdict.answer == answer for verdict in verdicts) for answer in _MARKS}
-    return (
-        f"Of {len(verdicts)} claims {counts['holds']} hold, {counts['does not hold']} do not, and for "
-        f"{counts['not enough repeats to tell']} there are not enough repeats to tell."
-    )
+    counts = [f"{sum(verdict.answer == answer for verdict in verdicts)} × {answer}" for answer in _MARKS]
+    return f"Verdicts: {', '.join(counts)}."
 
 
 def list_experiments(plan: Plan, *, as_json: bool) -> None:
