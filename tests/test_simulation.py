@@ -17,11 +17,14 @@ from fultr.clicks import ClickModel, Sessions, attraction, bias_severities, exam
 from fultr.client import LocalTraining
 from fultr.data import Splits
 from fultr.errors import FultrError
+from fultr.estimation import KINDS as ESTIMATORS
+from fultr.estimation import Estimator
 from fultr.metrics import mean_over_queries, ndcg
 from fultr.policy import PolicySettings, display, train_policy
-from fultr.population import FiniteUsers
+from fultr.population import FiniteUsers, FreshUsers
+from fultr.rounds import FedAvg, FedIPS
 from fultr.server import KINDS, ServerOptimiser
-from fultr.simulation import FedAvg, FedIPS, simulate
+from fultr.simulation import simulate
 from fultr.streams import Purpose, uniforms
 
 
@@ -103,6 +106,49 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(data, tmp_path, kind)
     same(whole, simulate(data, algorithm, checkpoint=path, on_round=seen.append, **options))  # nothing left to do
     assert seen[-1] == 23
     assert seen.count(23) == 1
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("population", [FreshUsers(), FiniteUsers(60, pool=10, clusters=3)])
+def test_estimation_is_the_same_for_any_threads_and_after_interruptions(data, tmp_path, kind, population):
+    algorithm = FedIPS(propensity=Estimator(kind, remember=True))
+    options = dict(clients=40, rounds=9, evaluate_every=3, population=population, policies=2)
+    whole = simulate(data, algorithm, threads=1, **options)
+    same(whole, simulate(data, algorithm, threads=3, **options))
+    path = tmp_path / "run.npz"
+    for last in (2, 7):
+        with pytest.raises(StopHereError):
+            simulate(data, algorithm, checkpoint=path, checkpoint_every=2, on_round=stop_at(last), **options)
+    resumed = simulate(data, algorithm, checkpoint=path, checkpoint_every=2, **options)
+    same(whole, resumed)
+    np.testing.assert_array_equal(whole.weighing.used, resumed.weighing.used)
+    np.testing.assert_array_equal(whole.weighing.mass, resumed.weighing.mass)
+
+
+def test_users_who_remember_are_estimated_from_more(data):
+    """What returning users remember moves their estimates away from those of a single round."""
+    options = dict(clients=60, rounds=8, evaluate_every=8, population=FiniteUsers(60, pool=10, clusters=3))
+    for kind in ("personal", "shrunk", "power-law"):
+        used = [
+            simulate(data, FedIPS(propensity=Estimator(kind, remember=remember)), **options).weighing.used[-1]
+            for remember in (False, True)
+        ]
+        assert not np.allclose(*used)
+
+
+def test_weighing_tells_what_was_used_and_what_is_true(data):
+    known = simulate(data, FedIPS(), clients=50, rounds=4, evaluate_every=2)
+    assert known.weighing.rounds.tolist() == [2, 4]
+    np.testing.assert_allclose(known.weighing.used, known.weighing.true)
+    np.testing.assert_allclose(known.weighing.mass, 1)
+    none = simulate(data, FedAvg(), clients=50, rounds=4, evaluate_every=2)
+    np.testing.assert_array_equal(none.weighing.used, 1)
+    np.testing.assert_allclose(none.weighing.true, known.weighing.true)
+
+
+def test_one_policy_makes_no_interventions(data):
+    with pytest.raises(FultrError, match="no interventions to harvest; use two or more policies"):
+        simulate(data, FedIPS(propensity=Estimator("harvested")), rounds=1)
 
 
 def test_a_longer_run_goes_on_from_a_shorter_one(data, tmp_path):

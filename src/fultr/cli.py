@@ -86,7 +86,10 @@ cli.add_command(estimate)
 @click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
 @reading_options
 @click.option("--propensity", default="known", show_default=True,
-              help="What clicks are divided by: known, none (FedAvg), or one number a rank: 1,0.5,...")  # fmt: skip
+              help="What clicks are divided by: known, none (FedAvg), one number a rank (1,0.5,...), or estimated from "
+              "the clicks: personal, pooled, shrunk, power-law, harvested.")  # fmt: skip
+@click.option("--cross-fit", is_flag=True, help="Estimate on one half of a client's log, reweight the other.")
+@click.option("--policies", default=1, show_default=True, help="Versions of the logging policy, in use at random.")
 @click.option("--gamma", default=1.0, show_default=True, help="Bias severity: examination is (1 / rank) ** gamma.")
 @gamma_sd_option
 @click.option("--relevant-grade", type=int, help="Lowest relevant grade.  [default: 3 of 0..4, 1 of 0..2]")
@@ -140,6 +143,8 @@ def simulate(
     Examples
       fultr simulate                                     FedIPS with known propensities
       fultr simulate --propensity none                   FedAvg: no correction
+      fultr simulate --propensity pooled                 propensities estimated from the clicks
+      fultr simulate --propensity harvested --policies 2
       fultr simulate --server adam --server-rate 0.1 --gamma 2
       fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine
     """

@@ -9,7 +9,7 @@ import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from fultr.console import print_json, print_table, progress_bar, say, working
 from fultr.data import MAX_GRADE, RankingData
 from fultr.datasets import load
 from fultr.errors import FultrError
+from fultr.estimation import KINDS
 from fultr.files import make_folder, written_whole
 from fultr.layouts import Sentinel, inspect
 from fultr.letor import LetorFile
@@ -27,7 +28,7 @@ from fultr.metrics import average_relevant_position, default_relevant_grade, mrr
 from fultr.propensity import Propensity
 from fultr.rankers import LinearRanker
 from fultr.report import versions
-from fultr.runs import RunSettings, train
+from fultr.runs import Estimated, RunSettings, train
 from fultr.simulation import Simulation
 from fultr.synthetic import generate
 
@@ -69,16 +70,16 @@ def simulate_once(
         say(f"Ranker: {out / 'ranker.json'}  (with curve.csv, settings.json and checkpoint.npz beside it)")
 
 
-def parse_propensity(text: str) -> Propensity:
+def parse_propensity(text: str) -> Propensity | Estimated:
     """What clicks are divided by, as it is written on the command line."""
-    if text == "known":
-        return "known"
-    if text == "none":
-        return "none"
+    if text in ("known", "none", *KINDS):
+        return cast(Propensity | Estimated, text)
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        raise FultrError(f"propensity: expected known, none or one number a rank; found {text!r}") from None
+        raise FultrError(
+            f"propensity: expected one of known, none, {', '.join(KINDS)}, or one number a rank; found {text!r}"
+        ) from None
 
 
 def _write_simulation(run: Simulation, out: Path) -> None:

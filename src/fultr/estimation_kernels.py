@@ -83,6 +83,7 @@ def score_cells(
     for j in range(distinct):
         for k in range(shown.shape[1]):
             row = shown[cells[j], k]
+            relevance[j, k] = 0.5  # past the last document there are no impressions, and any number will do
             if row >= 0:
                 score = np.float64(dot(features[row], weights[:-1])) + weights[-1]
                 relevance[j, k] = min(max(1 / (1 + np.exp(-score)), _LEAST), 1 - _LEAST)
