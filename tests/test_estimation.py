@@ -20,7 +20,6 @@ from fultr.estimation import (
     broadcast,
     initial,
     no_sums,
-    pooled_examination,
     server_step,
     severity_prior,
     strength_priors,
@@ -210,7 +209,7 @@ def test_pooled_estimates_converge_where_relevance_follows_the_function(gamma):
             sums = no_sums(estimator, weights.size - 1, RANKS)
             estimate_clients(estimator, broadcast(estimator, state), log, display, sums)
             state = server_step(estimator, state, sums, 2000)
-        found.append(pooled_examination(estimator, state))
+        found.append(state.pooled)
         client = np.repeat(np.arange(2000), np.diff(log.offsets))
         there = display.shown[log.queries] >= 0
         true.append((examination(severities, RANKS)[client] * there).sum(axis=0) / there.sum(axis=0))

@@ -99,7 +99,9 @@ def table(name: str = "synthetic", rounds: int = 100) -> list[str]:
     )
     for setting, values in zip(grid, per_setting.mean(axis=2), strict=True):
         cells = (f"{error:.0%} ({mass:.2f})" for error, mass in values)
-        lines.append(f"| {' | '.join(f'{value:g}' if not isinstance(value, str) else value for value in setting)} | {' | '.join(cells)} |")
+        lines.append(
+            f"| {' | '.join(f'{value:g}' if not isinstance(value, str) else value for value in setting)} | {' | '.join(cells)} |"
+        )
     return lines
 
 
