@@ -31,7 +31,7 @@ LAYERS = [
     ["simulation", "baselines"],
     ["runs", "estimates"],
     ["store", "engine", "claims"],
-    ["experiments"],
+    ["experiments", "accuracy"],
     ["experiment_files", "comparisons", "reproduction", "figures"],
     ["report", "estimate_figure"],
     ["__init__"],

@@ -99,11 +99,10 @@ def table(name: str = "synthetic", rounds: int = 100) -> list[str]:
     )
     for setting, values in zip(grid, per_setting.mean(axis=2), strict=True):
         cells = (f"{error:.0%} ({mass:.2f})" for error, mass in values)
-        lines.append(
-            f"| {' | '.join(f'{value:g}' if not isinstance(value, str) else value for value in setting)} | {' | '.join(cells)} |"
-        )
+        named = (value if isinstance(value, str) else f"{value:g}" for value in setting)
+        lines.append(f"| {' | '.join(named)} | {' | '.join(cells)} |")
     return lines
 
 
 if __name__ == "__main__":
-    print("\n".join(table(*sys.argv[1:2])))
+    print("\n".join(table(sys.argv[1] if len(sys.argv) > 1 else "synthetic")))
