@@ -15,6 +15,7 @@ from fultr.data import RankingData
 from fultr.letor import read_letor
 from fultr.letor_write import write_letor
 from fultr.rankers import LinearRanker
+from fultr.store import Source
 
 SMALL = ["--clients", "60", "--rounds", "6"]
 
@@ -363,3 +364,20 @@ def test_the_list_names_every_experiment_and_its_cost(tmp_path):
     listed = json.loads(done.stdout)
     assert [entry["name"] for entry in listed][:3] == ["figure-1", "figure-2-left", "figure-2-right"]
     assert all(entry["runs"] > 0 and entry["seconds"] >= 0 and entry["repeats"] == 3 for entry in listed)
+
+
+def test_two_different_experiments_of_one_name_are_refused(tmp_path):
+    for place, repeats in (("a", "2"), ("b", "3")):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "mine.toml").write_text(MINE.replace("repeats = 2", f"repeats = {repeats}"), "utf-8")
+    done = fultr("reproduce", "a/mine.toml", "b/mine.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "two different experiments are called 'mine'" in done.stderr
+
+
+def test_folders_of_data_are_found_from_anywhere(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    source = Source(folder.name)
+    assert source.where == str(folder)
+    assert str(source) == folder.name
+    assert Source("synthetic").where == "synthetic"

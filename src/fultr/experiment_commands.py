@@ -43,8 +43,11 @@ def chosen_experiments(names: Sequence[str], figure: str | None) -> list[Experim
             chosen.append(read_experiment(Path(name)))
         else:
             raise FultrError(f"no experiment is called {name!r}; there are all, {', '.join(known)}, or a TOML file")
-    unique = list({experiment.name: experiment for experiment in reversed(chosen)}.values())
-    return unique[::-1]
+    unique: dict[str, Experiment] = {}
+    for experiment in chosen:
+        if unique.setdefault(experiment.name, experiment) != experiment:
+            raise FultrError(f"two different experiments are called {experiment.name!r}; rename one of the files")
+    return list(unique.values())
 
 
 def parse_source(text: str, fold: int, merge: bool, sentinel: tuple[str, ...]) -> Source:
@@ -54,7 +57,7 @@ def parse_source(text: str, fold: int, merge: bool, sentinel: tuple[str, ...]) -
         label, where = "", text
     if not where:
         raise FultrError(f"--data: expected NAME=FOLDER, found {text!r}")
-    return Source(str(Path(where).expanduser()), label, fold, merge, sentinel or "auto")
+    return Source(where, label, fold, merge, sentinel or "auto")
 
 
 def resized(
@@ -109,13 +112,13 @@ def refuse_other_results(plan: Plan) -> None:
         return
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["asked"]
+        data = [entry["fingerprints"] for entry in found]
     except (OSError, ValueError, KeyError, TypeError):
         raise FultrError(f"{path}: not results of fultr; give another --out, or --overwrite") from None
     wanted = [asked(e, source.fingerprints()) for e in plan.experiments for source in plan.sources_of(e)]
     if found == json.loads(json.dumps(wanted)):
         return
-    same_data = [entry.get("fingerprints") for entry in found] == [entry["fingerprints"] for entry in wanted]
-    what = "settings" if same_data else "data"
+    what = "settings" if data == [entry["fingerprints"] for entry in wanted] else "data"
     raise FultrError(
         f"{path}: holds results of another configuration (they differ in their {what}); give another --out, or "
         "--overwrite"

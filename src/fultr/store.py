@@ -43,6 +43,11 @@ class Source:
     merge: bool = False
     sentinel: Sentinel = "auto"
 
+    def __post_init__(self) -> None:
+        path = Path(self.where).expanduser()
+        if path.exists():  # other processes and machines may stand in other folders
+            object.__setattr__(self, "where", str(path.absolute()))
+
     def __str__(self) -> str:
         return self.label or Path(self.where).name
 
