@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from numba import njit
 
 from fultr.bench_flower import flower_round
 from fultr.clicks import ClickLog, ClickModel, Sessions, attraction, examination, simulate_clicks
+from fultr.client import LocalTraining, add_updates
+from fultr.client_estimation import estimate_clients
 from fultr.console import print_json, print_table, say
 from fultr.data import RankingData
 from fultr.datasets import load
 from fultr.errors import FultrError
+from fultr.estimation import KINDS, Estimator, broadcast, initial, no_sums
 from fultr.layouts import load_path
 from fultr.letor import read_letor
 from fultr.letor_write import write_letor
@@ -29,7 +33,7 @@ from fultr.policy import Display, display, train_policy
 from fultr.population import FreshUsers, cohorts
 from fultr.rounds import Federation, FedIPS, collect
 from fultr.threads import default_threads, run_ranges
-from fultr.types import Float32s
+from fultr.types import Float32s, Float64s
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,13 @@ class Figure:
 
 def run_benchmarks(names: Sequence[str], as_json: bool) -> None:
     """Measure and print."""
-    benchmarks = {"round": _bench_round, "evaluate": _bench_evaluate, "read": _bench_read, "flower": _bench_flower}
+    benchmarks = {
+        "round": _bench_round,
+        "estimate": _bench_estimate,
+        "evaluate": _bench_evaluate,
+        "read": _bench_read,
+        "flower": _bench_flower,
+    }
     figures = [figure for name in names for figure in benchmarks[name]()]
     if as_json:
         print_json({"figures": [figure.__dict__ for figure in figures]})
@@ -131,6 +141,43 @@ def _bench_round() -> list[Figure]:
         Figure("  time per client against 2,000 clients", large / small * 2000 / 62_500, "", "at most 1"),
         Figure("  memory beyond that of 2,000 clients", grown / 1024, "MB", "none"),
     ]
+
+
+def _bench_estimate() -> list[Figure]:
+    """What clients do to estimate propensities against what they do to train, on the same log and one thread."""
+    say("estimate: loading synthetic and synthetic-yahoo")
+    figures = []
+    for name in ("synthetic", "synthetic-yahoo"):
+        train = load(name).train
+        log, shown, examined = _clicks_of(train, versions=1)
+        weights, total = np.zeros(train.width, np.float32), np.zeros(train.width)
+        trained = _best(partial(add_updates, log, shown, examined, weights, LocalTraining(), total), 9)
+        figures.append(Figure(f"training of 500 clients, {name}", trained * 1e3, "ms"))
+        for kind in KINDS:
+            estimator = Estimator(kind)
+            if kind == "harvested":
+                log, shown, examined = _clicks_of(train, versions=2)
+            sent = broadcast(estimator, initial(estimator, train.width, shown.ranks))
+            sums = no_sums(estimator, train.width, shown.ranks)
+            seconds = _best(partial(estimate_clients, estimator, sent, log, shown, sums), 9)
+            figures.append(Figure(f"  {kind} estimation / training", seconds / trained, "", "at most 1"))
+    return figures
+
+
+def _clicks_of(train: RankingData, versions: int) -> tuple[ClickLog, Display, Float64s]:
+    """Clicks of 500 users with severity 1 on what versions of the logging policy display; and their examination."""
+    shown = display(train, np.stack([train_policy(train, version=v) for v in range(versions)]))
+    examined = examination(np.ones(500), shown.ranks)
+    log = simulate_clicks(
+        attraction(train, shown, ClickModel()),
+        examined,
+        np.arange(500),
+        sessions=Sessions(),
+        seed=0,
+        round_=0,
+        versions=versions,
+    )
+    return log, shown, examined
 
 
 def _bench_evaluate() -> list[Figure]:

@@ -269,7 +269,7 @@ def make_data(name: str, out: Path | None, seed: int, compress: str | None, thre
 
 
 @cli.command()
-@click.argument("what", nargs=-1, type=click.Choice(["round", "evaluate", "read", "flower"]))
+@click.argument("what", nargs=-1, type=click.Choice(["round", "estimate", "evaluate", "read", "flower"]))
 @json_option
 def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits or to other software, in one run.
@@ -280,7 +280,7 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
     """
     from fultr.bench import run_benchmarks
 
-    run_benchmarks(what or ("round", "evaluate", "read"), as_json)
+    run_benchmarks(what or ("round", "estimate", "evaluate", "read"), as_json)
 
 
 @cli.command()

@@ -8,22 +8,23 @@ from numba import njit
 from fultr.clicks import ClickLog
 from fultr.estimation import KINDS, SEVERITIES, THETAS, Broadcast, Estimator, Sums
 from fultr.estimation_kernels import (
-    add_log_marginals,
     add_relevance_gradient,
     count_cells,
     expected_examined,
     multiply_likelihoods,
+    multiply_marginals,
     personal_em,
     posterior_mean,
     score_cells,
 )
 from fultr.harvesting import pair_counts_of_versions
 from fultr.policy import Display
+from fultr.prefetch import prefetch_rows
 from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
 
 
 @njit(nogil=True, cache=True)
-def _count_examined(
+def count_examined(
     n: Float64s,
     c: Float64s,
     distinct: int,
@@ -35,10 +36,19 @@ def _count_examined(
     """Add a client's expected examinations and impressions of each rank."""
     for j in range(distinct):
         for k in range(theta.size):
-            shows, made = n[:, j, k].sum(), c[:, j, k].sum()
-            if shows > 0:
-                examined[k] += expected_examined(shows, made, relevance[j, k], theta[k])
-                impressions[k] += shows
+            if n[j, k] > 0:
+                examined[k] += expected_examined(n[j, k], c[j, k], relevance[j, k], theta[k])
+                impressions[k] += n[j, k]
+
+
+@njit(nogil=True, cache=True)
+def _prefetch_displayed(features: Float32s, shown: Int64s, cells: Int32s, distinct: int) -> None:
+    """Begin to load what a client's queries display."""
+    for j in range(distinct):
+        for k in range(shown.shape[1]):
+            row = shown[cells[j], k]
+            if row >= 0:
+                prefetch_rows(features, row, row + 1)
 
 
 @njit(nogil=True, cache=True)
@@ -53,10 +63,10 @@ def _estimate_clients(
     pooled: Float64s,
     iterations: int,
     floor: float,
-    grid: Float64s,
-    priors: Float64s,
-    chosen: Float64s,
-    evidence: Float64s,
+    grid: Float32s,
+    priors: Float32s,
+    chosen: Float32s,
+    evidence: Float32s,
     remember: bool,
     divisors: Float64s,
     gradient: Float64s,
@@ -65,75 +75,101 @@ def _estimate_clients(
     marginals: Float64s,
 ) -> None:
     clients, parts, ranks = divisors.shape
+    splits = parts if parts > 1 else 0
     longest = 1
     for u in range(clients):
         longest = max(longest, offsets[u + 1] - offsets[u])
-    cells = np.empty(longest, np.int32)
-    n, c = np.empty((parts, longest, ranks)), np.empty((parts, longest, ranks))
+    # Of two clients: while one estimates, what the next one needs is counted and fetched.
+    cells = np.empty((2, longest), np.int32)
+    n, c = np.empty((2, 1 + splits, longest, ranks)), np.empty((2, 1 + splits, longest, ranks))
+    distinct = np.zeros(2, np.int64)
     scored = np.empty((longest, ranks))
-    theta = np.ones(ranks)
-    local = np.zeros(relevance.size, np.float32)
-    likelihoods = np.empty(grid.shape[-1])
-    for u in range(clients):
-        distinct = count_cells(queries, clicks, offsets[u], offsets[u + 1], shown, cells, n, c)
-        score_cells(features, shown, cells, distinct, relevance, scored)
-        for part in range(parts + (parts > 1)):
-            # With several parts, each is reweighted by an estimate from the others; the last estimate is from all.
-            skipped = part if parts > 1 and part < parts else -1
-            everything = skipped == -1
+    theta, room = np.ones(ranks), np.empty((2, ranks))
+    local, pulls = np.zeros(relevance.size, np.float32), np.zeros(ranks + 4, np.float32)
+    likelihoods = np.empty(grid.shape[-1], np.float32)
+    products = np.empty(priors.shape[1])
+    for step in range(clients + 1):
+        soon = step % 2
+        if step < clients:
+            distinct[soon] = count_cells(
+                queries, clicks, offsets[step], offsets[step + 1], shown, cells[soon], n[soon], c[soon]
+            )
+            _prefetch_displayed(features, shown, cells[soon], distinct[soon])
+        if step == 0:
+            continue
+        u, now = step - 1, 1 - soon
+        mine, these, queries_of = evidence[u], cells[now], distinct[now]
+        score_cells(features, shown, these, queries_of, relevance, scored)
+        for counted in range(splits, -1, -1):  # without each part of the log, and at last all of it
+            shows, made = n[now, counted], c[now, counted]
             theta[:] = pooled
+            products[:] = 1.0
             if kind == 0:
                 personal_em(
-                    n, c, skipped, distinct, scored, pooled, iterations, evidence[u, :ranks], evidence[u, ranks:], theta
+                    shows,
+                    made,
+                    queries_of,
+                    scored,
+                    pooled,
+                    iterations,
+                    mine[:ranks],
+                    mine[ranks:],
+                    theta,
+                    room[0],
+                    room[1],
                 )
             elif kind == 2:
                 for k in range(1, ranks):
-                    mine = evidence[u, k * grid.shape[1] : (k + 1) * grid.shape[1]]
-                    likelihoods[:] = mine
-                    multiply_likelihoods(n, c, skipped, distinct, scored, k, grid[k], likelihoods)
+                    kept = mine[k * grid.shape[1] : (k + 1) * grid.shape[1]]
+                    likelihoods[:] = kept
+                    multiply_likelihoods(shows, made, queries_of, scored, k, grid[k], likelihoods)
                     theta[k] = posterior_mean(likelihoods, chosen[k], grid[k])
-                    if everything:
-                        add_log_marginals(likelihoods, priors[k], marginals)
+                    if counted == 0:
+                        multiply_marginals(likelihoods, priors[k], products)
                         if remember:
-                            mine[:] = likelihoods
+                            kept[:] = likelihoods
             elif kind == 3:
-                likelihoods[:] = evidence[u]
+                likelihoods[:] = mine
                 for k in range(1, ranks):
-                    multiply_likelihoods(n, c, skipped, distinct, scored, k, grid[k], likelihoods)
+                    multiply_likelihoods(shows, made, queries_of, scored, k, grid[k], likelihoods)
                 for k in range(ranks):
                     theta[k] = posterior_mean(likelihoods, chosen[0], grid[k])
-                if everything:
-                    add_log_marginals(likelihoods, priors[0], marginals)
+                if counted == 0:
+                    multiply_marginals(likelihoods, priors[0], products)
                     if remember:
-                        evidence[u] = likelihoods
+                        mine[:] = likelihoods
             for k in range(ranks):
-                if part < parts:
-                    divisors[u, part, k] = min(max(theta[k], floor), 1.0)
+                if counted > 0 or splits == 0:
+                    divisors[u, max(counted - 1, 0), k] = min(max(theta[k], floor), 1.0)
+        if kind in (2, 3):
+            for prior in range(products.size):
+                marginals[prior] += np.log(products[prior])
         if remember and kind == 0:
-            _count_examined(n, c, distinct, scored, theta, evidence[u, :ranks], evidence[u, ranks:])
+            count_examined(n[now, 0], c[now, 0], queries_of, scored, theta, mine[:ranks], mine[ranks:])
         local[:] = 0
-        add_relevance_gradient(features, shown, cells, distinct, scored, theta, n, c, local)
+        believed = pooled if kind == 2 else theta  # "shrunk" has the same F and pooled examination as "pooled"
+        add_relevance_gradient(features, shown, these, queries_of, scored, believed, n[now, 0], c[now, 0], local, pulls)
         for f in range(gradient.size - 1):
             gradient[f] += local[f]
         gradient[-1] += local[-1]
         if kind in (1, 2):
-            _count_examined(n, c, distinct, scored, pooled, examined, impressions)
+            count_examined(n[now, 0], c[now, 0], queries_of, scored, pooled, examined, impressions)
 
 
-def no_evidence(estimator: Estimator, clients: int, ranks: int) -> Float64s:
+def no_evidence(estimator: Estimator, clients: int, ranks: int) -> Float32s:
     """What clients remember that have not taken part yet, [clients, numbers].
 
     "personal": expected examinations and impressions of each rank; "shrunk" and "power-law": likelihoods on the grid.
     """
     match estimator.kind:
         case "personal":
-            return np.zeros((clients, 2 * ranks))
+            return np.zeros((clients, 2 * ranks), np.float32)
         case "shrunk":
-            return np.ones((clients, ranks * THETAS.size))
+            return np.ones((clients, ranks * THETAS.size), np.float32)
         case "power-law":
-            return np.ones((clients, SEVERITIES.size))
+            return np.ones((clients, SEVERITIES.size), np.float32)
         case "pooled" | "harvested":
-            return np.zeros((clients, 0))
+            return np.zeros((clients, 0), np.float32)
 
 
 def estimate_clients(
@@ -142,7 +178,7 @@ def estimate_clients(
     log: ClickLog,
     display: Display,
     sums: Sums,
-    evidence: Float64s | None = None,
+    evidence: Float32s | None = None,
 ) -> Float64s:
     """What each client of a log divides its clicks by; what they send is added to `sums`.
 
@@ -165,7 +201,7 @@ def estimate_clients(
     width, padded = sent.relevance.size - 1, display.features.shape[1]
     relevance = np.zeros(padded + 1, np.float32)
     relevance[:width], relevance[-1] = sent.relevance[:-1], sent.relevance[-1]
-    divisors = np.empty((log.clients, 2 if estimator.cross_fit else 1, display.ranks))
+    divisors = np.empty((log.clients, 2 if estimator.cross_fit and estimator.kind != "pooled" else 1, display.ranks))
     remember = evidence is not None
     if evidence is None:
         evidence = no_evidence(estimator, log.clients, display.ranks)

@@ -28,13 +28,14 @@ from fultr.harvesting import PairCounts, all_pairs
 from fultr.server import ServerOptimiser, ServerState, initial_state, step
 from fultr.types import Float32s, Float64s
 
-KINDS = ("personal", "pooled", "shrunk", "power-law", "harvested")
+Kind = Literal["personal", "pooled", "shrunk", "power-law", "harvested"]
+KINDS: tuple[Kind, ...] = ("personal", "pooled", "shrunk", "power-law", "harvested")
 
-STRENGTHS = np.array([2.0, 5.0, 10.0, 20.0, 50.0, 100.0, np.inf])
+STRENGTHS = np.array([2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, np.inf])
 """How many impressions the prior of a client's examination is worth ("shrunk"); infinite: all clients are alike."""
 
-THETAS = np.linspace(0.04, 1.0, 33) ** 2  # closer together where examination is rare
-SEVERITIES = np.linspace(0.0, 4.0, 33)
+THETAS = np.linspace(0.04, 1.0, 32) ** 2  # closer together where examination is rare
+SEVERITIES = np.linspace(0.0, 4.0, 32)
 _MEANS, _SPREADS = np.linspace(0.0, 3.0, 13), np.array([0.0, 0.15, 0.3, 0.6, 1.0])
 PRIORS = np.array([(mean, spread) for mean in _MEANS for spread in _SPREADS])
 """Means and standard deviations of the severities' distribution that clients evaluate ("power-law")."""
@@ -59,7 +60,7 @@ class Estimator:
         remember: a client that comes back still knows what it counted; fresh users remember nothing.
     """
 
-    kind: Literal["personal", "pooled", "shrunk", "power-law", "harvested"] = "pooled"
+    kind: Kind = "pooled"
     relevance: ServerOptimiser = ServerOptimiser("adam", 0.03)
     start: float = 0.5
     iterations: int = 10
@@ -277,12 +278,12 @@ class Broadcast:
 
     relevance: Float32s
     pooled: Float64s
-    grid: Float64s
-    priors: Float64s
-    chosen: Float64s
+    grid: Float32s
+    priors: Float32s
+    chosen: Float32s
 
 
-_NONE = np.zeros((1, 1))
+_NONE = np.zeros((1, 1), np.float32)
 
 
 def broadcast(estimator: Estimator, state: EstimatorState) -> Broadcast:
@@ -291,14 +292,20 @@ def broadcast(estimator: Estimator, state: EstimatorState) -> Broadcast:
     pooled = state.pooled
     if estimator.kind == "shrunk":
         priors = strength_priors(pooled)
-        return Broadcast(state.relevance, pooled, np.tile(THETAS, (ranks, 1)), priors, priors[:, best_strength(state)])
+        grid = np.tile(THETAS, (ranks, 1))
+        chosen = np.ascontiguousarray(priors[:, best_strength(state)])
+        return Broadcast(state.relevance, pooled, _single(grid), _single(priors), _single(chosen))
     if estimator.kind == "power-law":
         grid = np.arange(1.0, ranks + 1)[:, np.newaxis] ** -SEVERITIES
-        chosen = severity_prior(*best_severities(estimator, state))
-        return Broadcast(state.relevance, grid @ chosen, grid, _severity_priors(), chosen[np.newaxis])
+        chosen = severity_prior(*best_severities(estimator, state))[np.newaxis]
+        return Broadcast(state.relevance, grid @ chosen[0], _single(grid), _single(_severity_priors()), _single(chosen))
     if estimator.kind == "harvested":
         pooled = harvested_examination(estimator, state)
     if estimator.kind == "personal":
         pooled = np.full(ranks, estimator.start)
         pooled[0] = 1.0
     return Broadcast(state.relevance, pooled, _NONE, _NONE[np.newaxis], _NONE)
+
+
+def _single(values: Float64s) -> Float32s:
+    return values.astype(np.float32)

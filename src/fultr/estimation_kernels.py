@@ -7,24 +7,27 @@ each (query, rank).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
-from fultr.linear import FAST, add_scaled, dot
+from fultr.linear import FAST
 from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
 
 _LEAST = 1e-6  # relevance stays so far from 0 and 1
 _TINY = 1e-300
-_SMALL = 1e-100
+_SMALL, _TINIEST = np.float32(1e-8), np.float32(1e-37)  # of likelihoods
+_ZERO, _ONE = np.float32(0), np.float32(1)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def expected_examined(n: float, c: float, relevance: float, theta: float) -> float:
     """E-step: how many of n impressions with c clicks were examined (Wang et al. 2018, Eq. 1)."""
     return c + (n - c) * theta * (1 - relevance) / (1 - theta * relevance)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def expected_relevant(n: float, c: float, relevance: float, theta: float) -> float:
     """E-step: in how many of n impressions with c clicks the document was relevant."""
     return c + (n - c) * relevance * (1 - theta) / (1 - theta * relevance)
@@ -41,7 +44,7 @@ def count_cells(
     n: Float64s,
     c: Float64s,
 ) -> int:
-    """Count a client's impressions and clicks by part of its log, query and rank.
+    """Count a client's impressions and clicks of each query and rank: in all of its log, and without each of its parts.
 
     Impression i belongs to part i mod parts. Returns the number of distinct queries, which are written to `cells`.
 
@@ -52,10 +55,10 @@ def count_cells(
         end: one past its last.
         shown: [queries, K], -1 where nothing is displayed.
         cells: int32 [at least end - begin], written: the distinct queries.
-        n: [parts, at least end - begin, K], written: impressions.
+        n: [1 + parts, at least end - begin, K], written: impressions in all of the log, and without each part.
         c: likewise clicks.
     """
-    parts = n.shape[0]
+    parts = n.shape[0] - 1
     distinct = 0
     for i in range(begin, end):
         q = queries[i]
@@ -67,29 +70,89 @@ def count_cells(
             distinct += 1
             n[:, j] = 0
             c[:, j] = 0
-        part = (i - begin) % parts
-        for k in range(clicks.shape[1]):
-            if shown[q, k] >= 0:
-                n[part, j, k] += 1
-                c[part, j, k] += clicks[i, k]
+        for counted in range(parts + 1):
+            if counted == 0 or (i - begin) % parts != counted - 1:
+                for k in range(clicks.shape[1]):
+                    if shown[q, k] >= 0:
+                        n[counted, j, k] += 1
+                        c[counted, j, k] += clicks[i, k]
     return distinct
 
 
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _dot_five(features: Float32s, x0: int, x1: int, x2: int, x3: int, x4: int, w: Float32s) -> Any:
+    """Products of five rows with w in one pass."""
+    s0 = s1 = s2 = s3 = s4 = np.float32(0)
+    for f in range(w.size):
+        s0 += features[x0, f] * w[f]
+        s1 += features[x1, f] * w[f]
+        s2 += features[x2, f] * w[f]
+        s3 += features[x3, f] * w[f]
+        s4 += features[x4, f] * w[f]
+    return s0, s1, s2, s3, s4
+
+
 @njit(nogil=True, cache=True)
+def _five(shown: Int64s, q: int, k: int) -> Any:
+    """Rows that query q displays at ranks k to k + 4; beyond the last document, its own again."""
+    last = shown.shape[1] - 1
+    while last > 0 and shown[q, last] < 0:
+        last -= 1
+    return (
+        shown[q, k],
+        shown[q, min(k + 1, last)],
+        shown[q, min(k + 2, last)],
+        shown[q, min(k + 3, last)],
+        shown[q, min(k + 4, last)],
+    )
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def score_cells(
     features: Float32s, shown: Int64s, cells: Int32s, distinct: int, weights: Float32s, relevance: Float64s
 ) -> None:
     """Relevance of what each of a client's queries displays, [queries, K]; the last of `weights` is the intercept."""
+    ranks = shown.shape[1]
+    slope = weights[:-1]
     for j in range(distinct):
-        for k in range(shown.shape[1]):
-            row = shown[cells[j], k]
-            relevance[j, k] = 0.5  # past the last document there are no impressions, and any number will do
-            if row >= 0:
-                score = np.float64(dot(features[row], weights[:-1])) + weights[-1]
+        q = cells[j]
+        for first in range(0, ranks, 5):
+            if shown[q, first] < 0:
+                relevance[j, first:] = 0.5  # no impressions there: any number will do
+                break
+            scores = _dot_five(features, *_five(shown, q, first), slope)  # type: ignore[call-arg]
+            for k in range(first, min(first + 5, ranks)):
+                score = np.float64(scores[k - first]) + weights[-1]
                 relevance[j, k] = min(max(1 / (1 + np.exp(-score)), _LEAST), 1 - _LEAST)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _add_five(
+    y: Float32s,
+    features: Float32s,
+    x0: int,
+    x1: int,
+    x2: int,
+    x3: int,
+    x4: int,
+    c0: np.float32,
+    c1: np.float32,
+    c2: np.float32,
+    c3: np.float32,
+    c4: np.float32,
+) -> None:
+    """Add five rows, times c, to y in one pass."""
+    for f in range(y.size):
+        y[f] += (
+            c0 * features[x0, f]
+            + c1 * features[x1, f]
+            + c2 * features[x2, f]
+            + c3 * features[x3, f]
+            + c4 * features[x4, f]
+        )
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
 def add_relevance_gradient(
     features: Float32s,
     shown: Int64s,
@@ -100,23 +163,35 @@ def add_relevance_gradient(
     n: Float64s,
     c: Float64s,
     gradient: Float32s,
+    pulls: Float32s,
 ) -> None:
-    """M-step of F: add the gradient of its expected log-likelihood, (expected relevance - relevance) x."""
+    """M-step of F: add the gradient of its expected log-likelihood, (expected relevance - relevance) x.
+
+    `pulls` is room for K + 4 numbers, zero from the K-th on.
+    """
+    ranks = shown.shape[1]
+    slope = gradient[:-1]
+    intercept = np.float32(0)
     for j in range(distinct):
-        for k in range(shown.shape[1]):
-            row = shown[cells[j], k]
-            shows, made = n[:, j, k].sum(), c[:, j, k].sum()
-            if row >= 0 and shows > 0:
-                pull = np.float32(expected_relevant(shows, made, relevance[j, k], theta[k]) - shows * relevance[j, k])
-                add_scaled(gradient[:-1], pull, features[row])
-                gradient[-1] += pull
+        q = cells[j]
+        for k in range(ranks):
+            shows, r = n[j, k], relevance[j, k]
+            pull = np.float32(expected_relevant(shows, c[j, k], r, theta[k]) - shows * r)
+            pulls[k] = pull
+            intercept += pull
+        for k in range(0, ranks, 5):
+            if shown[q, k] < 0:
+                break
+            _add_five(  # type: ignore[call-arg]
+                slope, features, *_five(shown, q, k), pulls[k], pulls[k + 1], pulls[k + 2], pulls[k + 3], pulls[k + 4]
+            )
+    gradient[-1] += intercept
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, error_model="numpy")
 def personal_em(
     n: Float64s,
     c: Float64s,
-    skipped: int,
     distinct: int,
     relevance: Float64s,
     start: Float64s,
@@ -124,13 +199,14 @@ def personal_em(
     examined: Float64s,
     impressions: Float64s,
     theta: Float64s,
+    shows: Float64s,
+    looked: Float64s,
 ) -> None:
     """A client's own examination by EM, rank 1 fixed at 1; a rank that it never displayed keeps its start.
 
     Args:
-        n: [parts, queries, K] impressions.
+        n: [queries, K] impressions.
         c: likewise clicks.
-        skipped: a part of the log that takes no part; -1: none.
         distinct: queries.
         relevance: [queries, K].
         start: [K].
@@ -138,56 +214,76 @@ def personal_em(
         examined: [K] what the client remembers: examinations of earlier rounds.
         impressions: [K] likewise impressions.
         theta: [K], written.
+        shows: [K], room.
+        looked: [K], room.
     """
-    theta[0] = 1.0
-    for k in range(1, theta.size):
-        shows = impressions[k]
-        for part in range(n.shape[0]):
-            if part != skipped:
-                for j in range(distinct):
-                    shows += n[part, j, k]
+    ranks = theta.size
+    for k in range(ranks):
         theta[k] = start[k]
-        if shows == 0:
-            continue
-        for _ in range(iterations):
-            looked = examined[k]
-            for part in range(n.shape[0]):
-                if part != skipped:
-                    for j in range(distinct):
-                        looked += expected_examined(n[part, j, k], c[part, j, k], relevance[j, k], theta[k])
-            theta[k] = looked / shows
+        shows[k] = impressions[k]
+        for j in range(distinct):
+            shows[k] += n[j, k]
+    for _ in range(iterations):
+        for k in range(ranks):
+            looked[k] = examined[k]
+        for j in range(distinct):
+            for k in range(ranks):
+                looked[k] += expected_examined(n[j, k], c[j, k], relevance[j, k], theta[k])
+        for k in range(ranks):
+            if shows[k] > 0:
+                theta[k] = looked[k] / shows[k]
+        theta[0] = 1.0
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def _multiply(likelihoods: Float64s, thetas: Float64s, scale: float, shift: float, times: int) -> None:
+def _multiply(likelihoods: Float32s, thetas: Float32s, scale: np.float32, shift: np.float32, times: int) -> None:
     """Multiply each likelihood by (shift + scale theta) ** times, and all by a common factor if they become small."""
-    for _ in range(times):
-        for g in range(thetas.size):
-            likelihoods[g] *= shift + scale * thetas[g]
-        top = likelihoods.max()
-        if top < _SMALL:
-            likelihoods /= max(top, _TINY)
+    while times > 0:
+        together = np.float32(0)
+        if times >= 4:
+            times -= 4
+            for g in range(likelihoods.size):
+                square = (shift + scale * thetas[g]) ** 2
+                likelihoods[g] *= square * square
+                together += likelihoods[g]
+        elif times == 3:
+            times = 0
+            for g in range(likelihoods.size):
+                factor = shift + scale * thetas[g]
+                likelihoods[g] *= factor * factor * factor
+                together += likelihoods[g]
+        elif times == 2:
+            times = 0
+            for g in range(likelihoods.size):
+                likelihoods[g] *= (shift + scale * thetas[g]) ** 2
+                together += likelihoods[g]
+        else:
+            times = 0
+            for g in range(likelihoods.size):
+                likelihoods[g] *= shift + scale * thetas[g]
+                together += likelihoods[g]
+        if together < _SMALL:
+            for g in range(likelihoods.size):
+                likelihoods[g] /= max(together, _TINIEST)
 
 
 @njit(nogil=True, cache=True)
 def multiply_likelihoods(
     n: Float64s,
     c: Float64s,
-    skipped: int,
     distinct: int,
     relevance: Float64s,
     k: int,
-    thetas: Float64s,
-    likelihoods: Float64s,
+    thetas: Float32s,
+    likelihoods: Float32s,
 ) -> None:
     """Multiply by the likelihoods of one rank's clicks if its examination were each of `thetas`.
 
     Factors that do not depend on theta are left out, and all may be multiplied by a common one: only ratios count.
 
     Args:
-        n: [parts, queries, K] impressions.
+        n: [queries, K] impressions.
         c: likewise clicks.
-        skipped: a part of the log that takes no part; -1: none.
         distinct: queries.
         relevance: [queries, K].
         k: the rank, from 0.
@@ -195,30 +291,34 @@ def multiply_likelihoods(
         likelihoods: [grid], changed.
     """
     clicked = 0.0
-    for part in range(n.shape[0]):
-        if part != skipped:
-            for j in range(distinct):
-                clicked += c[part, j, k]
-                _multiply(likelihoods, thetas, -relevance[j, k], 1.0, int(n[part, j, k] - c[part, j, k]))
-    _multiply(likelihoods, thetas, 1.0, 0.0, int(clicked))
+    for j in range(distinct):
+        clicked += c[j, k]
+        _multiply(likelihoods, thetas, -np.float32(relevance[j, k]), _ONE, int(n[j, k] - c[j, k]))
+    _multiply(likelihoods, thetas, _ONE, _ZERO, int(clicked))
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def posterior_mean(likelihoods: Float64s, prior: Float64s, values: Float64s) -> float:
+def posterior_mean(likelihoods: Float32s, prior: Float32s, values: Float32s) -> float:
     """Mean of `values` under the posterior: prior times likelihoods; the prior's mean if they exclude each other."""
-    total = mean = 0.0
-    for g in range(prior.size):
+    total = mean = np.float32(0)
+    for g in range(likelihoods.size):
         weight = prior[g] * likelihoods[g]
         total += weight
         mean += weight * values[g]
-    return mean / total if total > 0 else (prior * values).sum()
+    return np.float64(mean / total) if total > 0 else np.float64((prior * values).sum())
 
 
 @njit(nogil=True, cache=True, fastmath=FAST)
-def add_log_marginals(likelihoods: Float64s, priors: Float64s, totals: Float64s) -> None:
-    """Add to `totals` the logarithm of the client's marginal likelihood under each row of `priors` [several, grid]."""
+def multiply_marginals(likelihoods: Float32s, priors: Float32s, products: Float64s) -> None:
+    """Multiply each of `products` by the client's marginal likelihood under a row of `priors` [several, grid].
+
+    As a share of what all points of the grid together have, which is the same for all priors.
+    """
+    together = np.float32(0)
+    for g in range(likelihoods.size):
+        together += likelihoods[g]
     for h in range(priors.shape[0]):
-        total = 0.0
+        marginal = np.float32(0)
         for g in range(likelihoods.size):
-            total += priors[h, g] * likelihoods[g]
-        totals[h] += np.log(max(total, _TINY))
+            marginal += priors[h, g] * likelihoods[g]
+        products[h] = max(products[h] * np.float64(marginal / together), _TINY)

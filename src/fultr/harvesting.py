@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numba import njit
 from numpy.typing import ArrayLike
 
 from fultr.checks import check_choice
@@ -109,14 +110,28 @@ def pair_counts_of_versions(clicks: UInt8s, ranks: Int64s, shares: ArrayLike | N
             f"versions: expected ranks of shape {clicks.shape} x versions and shares that add to 1, "
             f"found {ranks.shape} and {share.sum():g}"
         )
-    chance = np.stack([((ranks == k) * share).sum(axis=2) for k in range(size)], axis=2)  # of the document at rank k
-    here = np.diagonal(chance, axis1=1, axis2=2)
-    weight = np.divide(1.0, here, out=np.zeros_like(here), where=here > 0)
-    also = (chance > 0) & ~np.eye(size, dtype=bool)
-    return PairCounts(
-        np.einsum("ik,ikj->kj", weight * clicks, also.astype(np.float64)),
-        np.einsum("ik,ikj->kj", weight, also.astype(np.float64)),
-    )
+    made, shown = np.zeros((size, size)), np.zeros((size, size))
+    _add_version_pairs(clicks, ranks, share, made, shown)
+    return PairCounts(made, shown)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _add_version_pairs(clicks: UInt8s, ranks: Int64s, share: Float64s, made: Float64s, shown: Float64s) -> None:
+    """Add the weighted clicks and impressions of `pair_counts_of_versions`, impression by impression."""
+    impressions, size, versions = ranks.shape
+    chance = np.empty(size)
+    for i in range(impressions):
+        for k in range(size):
+            chance[:] = 0
+            for v in range(versions):
+                if 0 <= ranks[i, k, v] < size:
+                    chance[ranks[i, k, v]] += share[v]
+            if chance[k] == 0:
+                continue
+            for other in range(size):
+                if other != k and chance[other] > 0:
+                    shown[k, other] += 1 / chance[k]
+                    made[k, other] += clicks[i, k] / chance[k]
 
 
 def adjacent_pairs(counts: PairCounts) -> Float64s:

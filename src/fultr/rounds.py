@@ -72,7 +72,7 @@ class Federation:
     sessions: Sessions
     seed: int
     threads: int | None
-    evidence: Float64s | None = None
+    evidence: Float32s | None = None
 
     @property
     def estimator(self) -> Estimator | None:

@@ -76,7 +76,7 @@ class _Progress:
 
     done: int
     server: ServerSide
-    evidence: Float64s | None
+    evidence: Float32s | None
     measured: list[int]
     kept: list[Float32s]
     weighed: list[Float64s]
