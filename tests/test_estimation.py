@@ -219,6 +219,43 @@ def test_pooled_estimates_converge_where_relevance_follows_the_function(gamma):
     assert error.max() < 0.003
 
 
+@pytest.mark.parametrize("gamma", [1.0, 2.0])
+def test_personal_estimates_take_weight_from_low_ranks_and_pooled_ones_do_not(gamma):
+    """With every relevance r known and alike, a client's estimate is clicks / (r x impressions) of the rank.
+
+    Its clicks' weights 1 / estimate then add to r x impressions if it clicked there at all, and to 0 if not: the rank
+    gets the share of its due that belongs to clients who clicked there, however many clients there are. Estimates from
+    the other half of the log are at times of no click: the few clicks that meet those weigh far too much.
+    """
+    relevance, clients = 0.3, 4000
+    shown = np.arange(30 * RANKS).reshape(30, RANKS)
+    display = Display(np.zeros((30 * RANKS, 16), np.float32), np.arange(31) * RANKS, shown, shown)
+    weights = np.array([0, np.log(relevance / (1 - relevance))], np.float32)
+    severities = np.full(clients, gamma)
+    log = clicks_of(display, weights, severities)
+    client = np.repeat(np.arange(clients), np.diff(log.offsets))
+    due = (log.clicks * np.arange(1, RANKS + 1) ** gamma).sum(axis=0)
+
+    def mass(estimator: Estimator) -> np.ndarray:
+        state = state_with(estimator, weights)
+        for _ in range(1 if estimator.kind == "personal" else 40):
+            sums = no_sums(estimator, 1, RANKS)
+            found = estimate_clients(estimator, broadcast(estimator, state), log, display, sums)
+            state = replace(server_step(estimator, state, sums, clients), relevance=weights)
+        part = (np.arange(client.size) - log.offsets[client]) % found.shape[1]
+        return (log.clicks / found[client, part]).sum(axis=0) / due
+
+    shows = np.diff(log.offsets)
+    made = np.add.reduceat(log.clicks.astype(np.int64), log.offsets[:-1], axis=0)
+    expected = np.where(made > 0, np.maximum(made, relevance * shows[:, np.newaxis]), 0).sum(axis=0) / due
+    personal = mass(Estimator("personal", iterations=2000, floor=1e-9))
+    np.testing.assert_allclose(personal[1:], expected[1:], rtol=1e-3)
+    assert personal[-1] < (0.85 if gamma == 1 else 0.5)
+    spread = made.std(axis=0, ddof=1) / made.mean(axis=0) / clients**0.5  # standard error of the clicks, as a share
+    np.testing.assert_allclose(mass(Estimator("pooled")), 1, atol=0.01 + 4 * spread.max())
+    assert (mass(Estimator("personal", cross_fit=True))[1:] > 1.2).all()
+
+
 BAD_LOGS = {
     "no clicks": ClickLog(np.array([0, 1, 1], np.int32), np.zeros((3, RANKS), np.uint8), np.array([0, 3])),
     "no impressions": ClickLog(np.zeros(0, np.int32), np.zeros((0, RANKS), np.uint8), np.array([0, 0, 0])),

@@ -78,6 +78,22 @@ def test_versions_are_weighted_by_how_many_put_a_document_at_its_rank():
         pair_counts_of_versions(np.array([[1, 0]], np.uint8), ranks, shares=[0.5, 0.3, 0.3])
 
 
+def test_sums_of_versions_are_those_of_the_plain_formula():
+    rng = np.random.default_rng(0)
+    size, share = 4, np.array([0.5, 0.3, 0.2])
+    orders = np.stack(
+        [np.stack([rng.permutation(6) for _ in range(3)], axis=1) for _ in range(50)]
+    )  # past K: not shown
+    ranks = np.take_along_axis(orders, np.argsort(orders[:, :, 0], axis=1)[:, :size, np.newaxis], axis=1)
+    clicks = rng.integers(0, 2, (50, size), np.uint8)
+    chance = np.stack([((ranks == k) * share).sum(axis=2) for k in range(size)], axis=2)
+    weight = 1 / np.diagonal(chance, axis1=1, axis2=2)
+    also = ((chance > 0) & ~np.eye(size, dtype=bool)).astype(float)
+    found = pair_counts_of_versions(clicks, ranks, share)
+    np.testing.assert_allclose(found.clicks, np.einsum("ik,ikj->kj", weight * clicks, also))
+    np.testing.assert_allclose(found.impressions, np.einsum("ik,ikj->kj", weight, also))
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_all_pairs_is_the_maximum_of_the_likelihood(seed):
     """Against a general optimiser over log p and every log r, from a start of its own."""

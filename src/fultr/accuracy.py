@@ -1,14 +1,15 @@
-"""How well examination is estimated where the truth is known: the table of docs/estimating.md.
+"""How well examination is estimated where the truth is known: the tables of docs/estimating.md.
 
-`python -m fultr.accuracy` prints it; it takes some minutes.
+`python -m fultr.accuracy` prints them; it takes some minutes.
 """
 
 from __future__ import annotations
 
 import itertools
-import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -16,15 +17,17 @@ from fultr.data import Splits
 from fultr.datasets import load
 from fultr.engine import each_finished
 from fultr.estimation import KINDS
-from fultr.runs import RunSettings, train
+from fultr.runs import RunSettings, perform, train
 from fultr.threads import default_threads
 from fultr.types import Float64s
 
 GAMMAS = (0.5, 1.0, 2.0)
 DISPLAYED = (5, 10)
 CLICKS = (5, 10, 20)
-POLICIES = {"weak": 0.1, "strong": 0.003}  # their learning rates
+WEAK, STRONG = 0.1, 0.003  # learning rates of the logging policy
+RATES = (1.0, 0.1, 0.01, 0.003, 0.001)
 REPEATS = 3
+DATA = "synthetic"
 _TAIL = 5  # the last measured rounds, over which estimates are averaged
 
 
@@ -61,48 +64,83 @@ def accuracy(settings: RunSettings, data: Splits, seed: int) -> Accuracy:
 
 
 @lru_cache(maxsize=1)
-def _data(name: str) -> Splits:
-    return load(name)
+def _data() -> Splits:
+    return load(DATA)
 
 
-def _of(task: tuple[RunSettings, int], name: str) -> Accuracy:
-    return accuracy(task[0], _data(name), task[1])
+def _of(task: tuple[RunSettings, int]) -> Accuracy:
+    return accuracy(task[0], _data(), task[1])
 
 
-def table(name: str = "synthetic", rounds: int = 100) -> list[str]:
-    """The lines of a Markdown table: a row a setting, a column an estimator."""
-    common = RunSettings(rounds=rounds, evaluate_every=10, client_rate=0.001)
-    grid = list(itertools.product(POLICIES, GAMMAS, DISPLAYED, CLICKS))
-    tasks = [
-        (
-            replace(
-                common,
-                propensity=kind,
-                policies=2 if kind == "harvested" else 1,
-                policy_rate=POLICIES[policy],
-                gamma=gamma,
-                displayed=displayed,
-                clicks=clicks,
-            ),
-            seed,
-        )
-        for policy, gamma, displayed, clicks in grid
-        for kind in KINDS
-        for seed in range(REPEATS)
-    ]
-    found: list[Accuracy | None] = [None] * len(tasks)
-    for i, result, _ in each_finished(partial(_of, name=name), tasks, workers=default_threads()):
+def _each(settings: Iterable[RunSettings], repeats: int = REPEATS) -> list[list[Accuracy]]:
+    """Several runs of each of the settings, on all cores."""
+    tasks = [(setting, seed) for setting in settings for seed in range(repeats)]
+    found = dict.fromkeys(range(len(tasks)), Accuracy(np.ones(1), np.ones(1), np.ones(1)))
+    for i, result, _ in each_finished(_of, tasks, workers=default_threads()):
         found[i] = result
-    lines = [f"| policy | γ | K | m | {' | '.join(KINDS)} |", "|---" * (4 + len(KINDS)) + "|"]
-    per_setting = np.array([[a.error, a.mass[-1]] for a in found if a is not None]).reshape(
-        len(grid), len(KINDS), REPEATS, 2
+    return [[found[i + r] for r in range(repeats)] for i in range(0, len(tasks), repeats)]
+
+
+def _settings(kind: Any, **others: Any) -> RunSettings:
+    common = RunSettings(rounds=100, evaluate_every=10, client_rate=0.001)
+    return replace(common, propensity=kind, policies=2 if kind == "harvested" else 1, **others)
+
+
+def _row(cells: Iterable[object]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def errors() -> list[str]:
+    """Error of every estimator: a row a setting."""
+    grid = list(itertools.product((WEAK, STRONG), GAMMAS, DISPLAYED, CLICKS))
+    runs = _each(
+        _settings(kind, policy_rate=rate, gamma=gamma, displayed=displayed, clicks=clicks)
+        for rate, gamma, displayed, clicks in grid
+        for kind in KINDS
     )
-    for setting, values in zip(grid, per_setting.mean(axis=2), strict=True):
-        cells = (f"{error:.0%} ({mass:.2f})" for error, mass in values)
-        named = (value if isinstance(value, str) else f"{value:g}" for value in setting)
-        lines.append(f"| {' | '.join(named)} | {' | '.join(cells)} |")
+    found = np.array([np.mean([a.error for a in same]) for same in runs]).reshape(len(grid), len(KINDS))
+    lines = [_row(["policy", "γ", "K", "m", *KINDS]), "|---" * (4 + len(KINDS)) + "|"]
+    for (rate, *setting), values in zip(grid, found, strict=True):
+        named = ("weak" if rate == WEAK else "strong", *(f"{value:g}" for value in setting))
+        lines.append(_row([*named, *(f"{value:.0%}" for value in values)]))
+    return [*lines, _row(["mean", "", "", "", *(f"{value:.0%}" for value in found.mean(axis=0))])]
+
+
+def masses() -> list[str]:
+    """Weight of the clicks at each rank as a share of its due, for every estimator."""
+    names: dict[str, RunSettings] = {
+        "none": _settings("none"),
+        "personal": _settings("personal"),
+        "personal, cross-fitted": _settings("personal", cross_fit=True),
+        "the same, floor .1": _settings("personal", cross_fit=True, estimate_floor=0.1),
+        **{kind: _settings(kind) for kind in KINDS[1:]},
+    }
+    runs = _each(replace(settings, gamma=gamma) for settings in names.values() for gamma in (1.0, 2.0))
+    lines = [_row(["", *(f"γ = {g}, rank {k}" for g in (1, 2) for k in range(2, 6))]), "|---" * 9 + "|"]
+    for i, name in enumerate(names):
+        cells = np.concatenate([np.mean([a.mass[1:] for a in same], axis=0) for same in runs[2 * i : 2 * i + 2]])
+        lines.append(_row([name, *(f"{value:.2f}" for value in cells)]))
     return lines
 
 
+def biases() -> list[str]:
+    """What pooled and harvested estimates tend to, as a share of the truth, by strength of the logging policy."""
+    kinds = ("pooled", "harvested")
+    settings = [_settings(kind, policy_rate=rate) for rate in RATES for kind in kinds]
+    runs = _each(replace(s, rounds=1000, evaluate_every=50) for s in settings)
+    strength = [np.mean([_policy_ndcg(rate, seed) for seed in range(REPEATS)]) for rate in RATES]
+    lines = [_row(["policy's NDCG@5", *(f"{kind}, rank {k}" for kind in kinds for k in range(2, 6))]), "|---" * 9 + "|"]
+    for i, value in enumerate(strength):
+        cells = np.concatenate([np.mean([a.used / a.true for a in s], axis=0)[1:] for s in runs[2 * i : 2 * i + 2]])
+        lines.append(_row([f"{value:.3f}", *(f"{cell:.2f}" for cell in cells)]))
+    return lines
+
+
+def _policy_ndcg(rate: float, seed: int) -> float:
+    settings = RunSettings(algorithm="logging-policy", policy_rate=rate)
+    return float(perform(settings, _data(), seed=seed, splits=("test",)).ndcg["test"][-1])
+
+
 if __name__ == "__main__":
-    print("\n".join(table(sys.argv[1] if len(sys.argv) > 1 else "synthetic")))
+    for made in (errors, masses, biases):
+        print("\n".join(made()), end="\n\n", flush=True)

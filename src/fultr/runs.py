@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from fultr.checks import check_choice, check_number
 from fultr.clicks import ClickModel, Sessions
 from fultr.client import LocalTraining
 from fultr.data import RankingData, Splits
-from fultr.estimation import Estimator
+from fultr.estimation import KINDS as ESTIMATORS
+from fultr.estimation import Estimator, Kind
 from fultr.metrics import mean_over_queries, ndcg, ndcg_of_rankers
 from fultr.policy import PolicySettings, train_policy
 from fultr.population import FiniteUsers, FreshUsers
@@ -28,7 +29,6 @@ from fultr.simulation import Simulation, simulate
 from fultr.streams import Purpose, generator
 from fultr.types import Float64s, Int64s
 
-Estimated: TypeAlias = Literal["personal", "pooled", "shrunk", "power-law", "harvested"]
 ALGORITHMS = ("federated", "lambda-linear", "logging-policy", "random-ranking")
 
 
@@ -63,7 +63,7 @@ class RunSettings:
     """
 
     algorithm: Literal["federated", "lambda-linear", "logging-policy", "random-ranking"] = "federated"
-    propensity: Propensity | Estimated = "known"
+    propensity: Propensity | Kind = "known"
     gamma: float = ClickModel.gamma
     gamma_sd: float = ClickModel.gamma_sd
     relevant_grade: int | None = ClickModel.relevant_grade
@@ -324,7 +324,8 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
             points = 1 + settings.rounds / settings.evaluate_every
             clients = settings.rounds * settings.clients * max(settings.clicks, 3) / 10 * (1.2e-6 + 9e-9 * width)
             pairs = train.documents / train.queries / settings.displayed if settings.pairs == "retrieved" else 1.0
-            return clients * pairs * settings.epochs + points * evaluated + 0.2
+            estimated = 1.8 if settings.propensity in ESTIMATORS else 1.0
+            return clients * pairs * settings.epochs * estimated + points * evaluated + 0.2
         case "lambda-linear":
             return settings.lambda_epochs * (train.documents * width * 1e-9 + evaluated) + 0.2
         case _:
