@@ -18,7 +18,7 @@ from fultr.console import print_json, print_table, progress_bar, say, working
 from fultr.data import MAX_GRADE, RankingData
 from fultr.datasets import load
 from fultr.errors import FultrError
-from fultr.estimation import KINDS
+from fultr.estimation import KINDS, Kind
 from fultr.files import make_folder, written_whole
 from fultr.layouts import Sentinel, inspect
 from fultr.letor import LetorFile
@@ -28,7 +28,7 @@ from fultr.metrics import average_relevant_position, default_relevant_grade, mrr
 from fultr.propensity import Propensity
 from fultr.rankers import LinearRanker
 from fultr.report import versions
-from fultr.runs import Estimated, RunSettings, train
+from fultr.runs import RunSettings, train
 from fultr.simulation import Simulation
 from fultr.synthetic import generate
 
@@ -70,10 +70,10 @@ def simulate_once(
         say(f"Ranker: {out / 'ranker.json'}  (with curve.csv, settings.json and checkpoint.npz beside it)")
 
 
-def parse_propensity(text: str) -> Propensity | Estimated:
+def parse_propensity(text: str) -> Propensity | Kind:
     """What clicks are divided by, as it is written on the command line."""
     if text in ("known", "none", *KINDS):
-        return cast(Propensity | Estimated, text)
+        return cast(Propensity | Kind, text)
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
