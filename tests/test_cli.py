@@ -51,6 +51,15 @@ def trained(folder, tmp_path_factory) -> Path:
     return out
 
 
+def test_simulate_tells_what_clicks_were_divided_by(folder):
+    done = fultr("simulate", "--data", folder, *SMALL, "--propensity", "pooled")
+    assert done.returncode == 0, done.stderr
+    assert "weight, of its due" in done.stdout
+    told = json.loads(fultr("simulate", "--data", folder, *SMALL, "--propensity", "known", "--json").stdout)["weighing"]
+    assert told["used"] == told["true"]
+    assert told["mass"] == [1.0] * 5
+
+
 def test_simulate_writes_ranker_curve_and_settings(folder, trained):
     assert sorted(p.name for p in trained.iterdir()) == ["checkpoint.npz", "curve.csv", "ranker.json", "settings.json"]
     settings = json.loads((trained / "settings.json").read_text())
@@ -237,7 +246,7 @@ def test_inspect_real_mq2008_agrees_with_its_page(real_data):
         (["simulate", "--gamma", "two"], "'two' is not a valid float"),
         (["simulate", "--gamma", "-1"], "gamma: expected a number, at least 0, found -1"),
         (["simulate", "--propensity", "1,2"], "propensity: expected"),
-        (["simulate", "--propensity", "guess"], "propensity: expected known, none or one number a rank"),
+        (["simulate", "--propensity", "guess"], "propensity: expected one of known, none, personal, pooled,"),
         (["simulate", "--data", "nowhere"], "nowhere"),
         (["simulate", "--data", "synthetic-yaho"], "no data set is called 'synthetic-yaho'; there are synthetic,"),
         (["simulate", "--users", "10"], "clients: expected a number, at most 10, found 2000"),

@@ -60,12 +60,18 @@ def simulate_once(
     if out is not None:
         _write_simulation(run, out)
     curve = {"round": run.curve.rounds.tolist(), **{name: v.tolist() for name, v in run.curve.ndcg.items()}}
+    last = {name: values[-1].tolist() for name, values in vars(run.weighing).items() if name != "rounds"}
     if as_json:
-        print_json({"settings": run.settings, "ndcg@5": curve, "out": None if out is None else str(out)})
+        where = None if out is None else str(out)
+        print_json({"settings": run.settings, "ndcg@5": curve, "weighing": last, "out": where})
         return
     shown = np.unique(np.linspace(0, len(curve["round"]) - 1, 11).astype(int))
     rows = [[f"{curve['round'][i]}", f"{curve['valid'][i]:.4f}", f"{curve['test'][i]:.4f}"] for i in shown]
     print_table([["round", "NDCG@5 valid", "NDCG@5 test"], *rows])
+    if settings.propensity in KINDS:
+        weighed = zip(last["used"], last["true"], last["mass"], strict=True)
+        ranks = [[f"{k}", f"{u:.3f}", f"{t:.3f}", f"{m:.2f}"] for k, (u, t, m) in enumerate(weighed, 1)]
+        print_table([["rank", "estimated", "true examination", "weight, of its due"], *ranks], title="In the last round")
     if out is not None:
         say(f"Ranker: {out / 'ranker.json'}  (with curve.csv, settings.json and checkpoint.npz beside it)")
 
