@@ -153,7 +153,11 @@ def _estimate_clients(
             gradient[f] += local[f]
         gradient[-1] += local[-1]
         if kind in (1, 2):
-            count_examined(n[now, 0], c[now, 0], queries_of, scored, pooled, examined, impressions)
+            room[:] = 0  # the client's own sums first, as if it had sent them
+            count_examined(n[now, 0], c[now, 0], queries_of, scored, pooled, room[0], room[1])
+            for k in range(ranks):
+                examined[k] += room[0, k]
+                impressions[k] += room[1, k]
 
 
 def no_evidence(estimator: Estimator, clients: int, ranks: int) -> Float32s:

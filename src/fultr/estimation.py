@@ -31,6 +31,15 @@ from fultr.types import Float32s, Float64s
 Kind = Literal["personal", "pooled", "shrunk", "power-law", "harvested"]
 KINDS: tuple[Kind, ...] = ("personal", "pooled", "shrunk", "power-law", "harvested")
 
+SENT: dict[Kind, tuple[str, ...]] = {
+    "personal": ("gradient",),
+    "pooled": ("gradient", "examined", "impressions"),
+    "shrunk": ("gradient", "examined", "impressions", "marginals"),
+    "power-law": ("gradient", "marginals"),
+    "harvested": ("pairs",),
+}
+"""What leaves a device beside its update: these of `Sums`, and nothing else."""
+
 STRENGTHS = np.array([2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, np.inf])
 """How many impressions the prior of a client's examination is worth ("shrunk"); infinite: all clients are alike."""
 

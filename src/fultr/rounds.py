@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fultr.checks import check_choice
 from fultr.clicks import ClickLog, Sessions, examination, simulate_clicks
 from fultr.client import LocalTraining, add_updates
 from fultr.client_estimation import estimate_clients
-from fultr.estimation import Broadcast, Estimator, EstimatorState, Sums, broadcast, no_sums, server_step
+from fultr.estimation import Broadcast, Estimator, EstimatorState, Sums, broadcast, initial, no_sums, server_step
 from fultr.policy import Display
 from fultr.population import Cohorts
 from fultr.propensity import Propensity, propensities
-from fultr.server import ServerOptimiser, ServerState, average, step
+from fultr.server import ServerOptimiser, ServerState, average, initial_state, step
 from fultr.threads import chunk_bounds, run_chunks
 from fultr.types import Float32s, Float64s, Int64s
 
@@ -88,6 +89,25 @@ class ServerSide:
     optimiser: ServerState
     estimation: EstimatorState | None
 
+    @classmethod
+    def initial(cls, algorithm: FedIPS, weights: Float32s, displayed: int) -> ServerSide:
+        """Before the first round, with w_0."""
+        estimator = algorithm.propensity if isinstance(algorithm.propensity, Estimator) else None
+        estimation = None if estimator is None else initial(estimator, weights.size, displayed)
+        return cls(weights, initial_state(algorithm.server, weights.size), estimation)
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything by name, for a checkpoint."""
+        optimiser = {f"optimiser_{name}": value for name, value in vars(self.optimiser).items()}
+        estimation = {} if self.estimation is None else self.estimation.as_arrays()
+        return {"weights": self.weights, **optimiser, **estimation}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> ServerSide:
+        """What `as_arrays` wrote."""
+        optimiser = ServerState(arrays["optimiser_momentum"], arrays["optimiser_squares"])
+        return cls(arrays["weights"], optimiser, EstimatorState.from_arrays(arrays))
+
 
 @dataclass(frozen=True, eq=False)
 class Collected:
@@ -111,17 +131,26 @@ def run_round(
     federation: Federation, t: int, server: ServerSide, *, watch: bool = False
 ) -> tuple[ServerSide, Float64s]:
     """Round t: Algorithm 1, lines 2 to 11; returns what the server knows after it, and `Collected.weighed`."""
-    algorithm, users, estimator = federation.algorithm, federation.users, federation.estimator
+    users, estimator = federation.users, federation.estimator
     cohort = users.cohort(t)  # line 2
     sent = None if estimator is None or server.estimation is None else broadcast(estimator, server.estimation)
     collected = collect(federation, t, server.weights, cohort, sent, watch=watch)  # lines 3 to 10
-    clients = users.expected if algorithm.average_over == "cohort" else collected.repliers
-    mean = average(collected.total, clients)
-    weights, optimiser = step(algorithm.server, server.optimiser, server.weights, mean)  # line 11
+    return server_round(federation.algorithm, server, collected, users.expected), collected.weighed
+
+
+def server_round(algorithm: FedIPS, server: ServerSide, collected: Collected, clients: float) -> ServerSide:
+    """What the server makes of what a cohort of so many clients sent (line 11)."""
+    divisor = clients if algorithm.average_over == "cohort" else collected.repliers
+    weights, optimiser = step(algorithm.server, server.optimiser, server.weights, average(collected.total, divisor))
     estimation = server.estimation
-    if estimator is not None and estimation is not None and collected.sums is not None:
-        estimation = server_step(estimator, estimation, collected.sums, users.expected)
-    return ServerSide(weights, optimiser, estimation), collected.weighed
+    if isinstance(algorithm.propensity, Estimator) and estimation is not None and collected.sums is not None:
+        estimation = server_step(algorithm.propensity, estimation, collected.sums, clients)
+    return ServerSide(weights, optimiser, estimation)
+
+
+def sum_bounds(clients: int) -> list[tuple[int, int]]:
+    """The clients of a cohort, in order, whose updates are added up by themselves before all are."""
+    return chunk_bounds(clients, _SUMS)
 
 
 def collect(
@@ -143,7 +172,7 @@ def collect(
         sent: what an estimator of propensities needs to know.
         watch: fill `Collected.weighed` too.
     """
-    bounds = chunk_bounds(cohort.size, _SUMS)
+    bounds = sum_bounds(cohort.size)
     display, estimator = federation.display, federation.estimator
     totals = np.zeros((len(bounds), weights.size))
     weighed = np.zeros((len(bounds), 5, display.ranks))

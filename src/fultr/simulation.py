@@ -18,14 +18,13 @@ from fultr.clicks import ClickModel, Sessions, attraction
 from fultr.client_estimation import no_evidence
 from fultr.data import Splits
 from fultr.errors import FultrError
-from fultr.estimation import Estimator, EstimatorState, initial
+from fultr.estimation import Estimator
 from fultr.metrics import default_relevant_grade, mean_over_queries, ndcg_of_rankers
 from fultr.policy import PolicySettings, display, train_policy
 from fultr.population import FiniteUsers, FreshUsers, cohorts
 from fultr.propensity import check_propensity
 from fultr.rankers import LinearRanker
 from fultr.rounds import Federation, FedIPS, ServerSide, run_round
-from fultr.server import ServerState, initial_state
 from fultr.streams import Purpose, generator
 from fultr.types import Float32s, Float64s, Int64s
 
@@ -84,14 +83,11 @@ class _Progress:
     def as_arrays(self) -> dict[str, NDArray[Any]]:
         arrays = {
             "done": np.array(self.done),
-            "weights": self.server.weights,
-            **{f"optimiser_{name}": value for name, value in vars(self.server.optimiser).items()},
+            **self.server.as_arrays(),
             "measured": np.array(self.measured),
             "kept": np.stack(self.kept),
             "weighed": np.stack(self.weighed),
         }
-        if self.server.estimation is not None:
-            arrays |= self.server.estimation.as_arrays()
         if self.evidence is not None:
             arrays["evidence"] = self.evidence
         return arrays
@@ -109,11 +105,9 @@ class _Progress:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> _Progress:
-        optimiser = ServerState(arrays["optimiser_momentum"], arrays["optimiser_squares"])
-        server = ServerSide(arrays["weights"], optimiser, EstimatorState.from_arrays(arrays))
         return cls(
             int(arrays["done"]),
-            server,
+            ServerSide.from_arrays(arrays),
             arrays.get("evidence"),
             arrays["measured"].tolist(),
             list(arrays["kept"]),
@@ -288,12 +282,10 @@ def _start(
         case "random":
             gaussian = generator(seed, Purpose.INITIAL_WEIGHTS).standard_normal(policy.size, np.float32)
             weights = gaussian / np.float32(policy.size**0.5)
-    estimation = evidence = None
-    if isinstance(algorithm.propensity, Estimator):
-        estimation = initial(algorithm.propensity, policy.size, displayed)
-        if algorithm.propensity.remember and isinstance(population, FiniteUsers):
-            evidence = no_evidence(algorithm.propensity, population.users, displayed)
-    server = ServerSide(weights, initial_state(algorithm.server, policy.size), estimation)
+    source, evidence = algorithm.propensity, None
+    if isinstance(source, Estimator) and source.remember and isinstance(population, FiniteUsers):
+        evidence = no_evidence(source, population.users, displayed)
+    server = ServerSide.initial(algorithm, weights, displayed)
     return _Progress(0, server, evidence, [0], [weights], [np.zeros((5, displayed))])
 
 

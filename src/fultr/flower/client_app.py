@@ -1,0 +1,46 @@
+"""The ClientApp: a device's log in, a reply out. The node's configuration says where the log is and who it is.
+
+flower-supernode ... --node-config 'log-path="/var/lib/search/device.db" client-id=7'
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fultr.errors import FultrError
+from fultr.federation import reply_from
+from fultr.flower.messages import failure_record, read_task, reply_record
+
+app = ClientApp()
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train on the device's own log, and reply."""
+    try:
+        task = read_task(message.content)
+        content = reply_record(task, reply_from(_log_path(context), task))
+    except FultrError as error:
+        print(f"fultr: {error}", flush=True)  # on the device alone
+        content = failure_record(because_of_the_log=True)
+    except Exception as error:
+        print(f"fultr: training failed ({type(error).__name__})", flush=True)
+        content = failure_record(because_of_the_log=False)
+    return Message(content, reply_to=message)
+
+
+@app.query()
+def introduce(message: Message, context: Context) -> Message:
+    """Tell the device's number, by which replies are ordered."""
+    number = context.node_config.get("client-id", -1)
+    return Message(RecordDict({"device": ConfigRecord({"client": number})}), reply_to=message)
+
+
+def _log_path(context: Context) -> Path:
+    path = context.node_config.get("log-path")
+    if not isinstance(path, str) or not Path(path).exists():
+        raise FultrError(f"log-path: expected the file of a device's log in the node's configuration, found {path!r}")
+    return Path(path)
