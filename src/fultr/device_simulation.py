@@ -1,0 +1,93 @@
+"""Device logs filled by simulated users: to try a federation before there are any real ones.
+
+The users, queries and clicks are those of `simulate` with the same seed: the impressions of round t carry times of
+period t. A federation that replays the logs period by period ends with the weights of the simulation, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fultr.clicks import ClickModel, Sessions, attraction, default_relevant_grade, examination, simulate_clicks
+from fultr.data import Splits
+from fultr.device import DeviceLog
+from fultr.errors import FultrError
+from fultr.policy import PolicySettings, display, train_policy
+from fultr.population import FiniteUsers, cohorts
+
+PERIOD = 86_400.0
+
+
+def fill_devices(
+    folder: str | Path,
+    data: Splits,
+    *,
+    devices: int = 5,
+    periods: int = 1,
+    begin: float = 0.0,
+    period: float = PERIOD,
+    seed: int = 0,
+    displayed: int = 5,
+    model: ClickModel = ClickModel(),
+    sessions: Sessions = Sessions(),
+    policy: PolicySettings = PolicySettings(),
+    on_device: Callable[[], object] = lambda: None,
+) -> list[Path]:
+    """Write FOLDER/device-0.db and so on, one log a simulated user.
+
+    Args:
+        folder: made if it is not there; a log that is there already is refused.
+        data: a data set whose training queries users ask.
+        devices: users.
+        periods: how many periods of time each log covers.
+        begin: when the first begins, in seconds since 1970.
+        period: seconds.
+        seed: of users, queries and clicks, and of the logging policy.
+        displayed: K.
+        model: how users examine and click.
+        sessions: queries and clicks of a user in a period.
+        policy: how the logging policy is trained.
+        on_device: called after each device.
+
+    Returns:
+        The logs' paths.
+    """
+    folder = Path(folder)
+    paths = [folder / f"device-{u}.db" for u in range(devices)]
+    for path in paths:
+        if path.exists():
+            raise FultrError(f"{path}: there is a log already; give another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    train = data.train
+    grade = default_relevant_grade(train) if model.relevant_grade is None else model.relevant_grade
+    model = replace(model, relevant_grade=grade)
+    shown = display(train, train_policy(train, policy, seed), displayed=displayed, seed=seed)
+    attracted = attraction(train, shown, model)
+    users = cohorts(FiniteUsers(devices), train, model, devices, seed)
+    for u, path in enumerate(paths):
+        with DeviceLog.open(path, features=train.width) as device, device.batch():
+            for t in range(periods):
+                client = np.array([u])
+                log = simulate_clicks(
+                    attracted,
+                    examination(users.severities(t, client), displayed),
+                    client,
+                    sessions=sessions,
+                    seed=seed,
+                    round_=t,
+                    pools=users.pools,
+                )
+                for i, (query, clicks) in enumerate(zip(log.queries, log.clicks, strict=True)):
+                    rows = shown.shown[query][shown.shown[query] >= 0]
+                    when = begin + (t + (i + 0.5) / log.queries.size) * period
+                    impression = device.log_impression(
+                        int(train.query_ids[query]), shown.features[rows, : train.width], version="policy", time=when
+                    )
+                    for rank in np.flatnonzero(clicks) + 1:
+                        device.log_click(impression, int(rank), time=when)
+        on_device()
+    return paths
