@@ -170,7 +170,7 @@ def test_too_few_replies_are_asked_again_and_then_given_up(data, logs, tmp_path)
     found = federate(Flaky(logs), settings, tmp_path / "flaky", tell=told.append)
     assert found.weights.tobytes() == federate(LocalDevices(logs), settings, tmp_path / "well").weights.tobytes()
     assert "0 of 5 devices replied well and 2 are needed; attempt 2 of 3" in told[1]
-    Flaky.calls = -10**9
+    Flaky.calls = -(10**9)
     with pytest.raises(FultrError, match="fewer than 2 devices replied well in 3 attempts; the rounds before are kept"):
         federate(Flaky(logs), settings, tmp_path / "never")
 
@@ -199,7 +199,7 @@ def test_devices_with_few_clicks_send_nothing(data, logs, tmp_path):
 
 
 def test_held_out_clicks_judge_the_ranker(data, logs, tmp_path):
-    """Documents in the order of their clicks gain 1; in the displayed order less; an untrained ranker keeps that order."""
+    """An untrained ranker keeps the displayed order; the gain lies between 0 and 1, with an error over devices."""
     settings = settings_of(data, held_out=0.3, period=0.0, rounds=20, propensity="none")
     trained = federate(LocalDevices(logs), settings, tmp_path)
     first = json.loads((tmp_path / "progress.jsonl").read_text().splitlines()[0])["judged"]

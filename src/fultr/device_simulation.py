@@ -12,10 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fultr.clicks import ClickModel, Sessions, attraction, default_relevant_grade, examination, simulate_clicks
+from fultr.clicks import ClickModel, Sessions, attraction, examination, simulate_clicks
 from fultr.data import Splits
 from fultr.device import DeviceLog
 from fultr.errors import FultrError
+from fultr.metrics import default_relevant_grade
 from fultr.policy import PolicySettings, display, train_policy
 from fultr.population import FiniteUsers, cohorts
 
@@ -69,7 +70,7 @@ def fill_devices(
     attracted = attraction(train, shown, model)
     users = cohorts(FiniteUsers(devices), train, model, devices, seed)
     for u, path in enumerate(paths):
-        with DeviceLog.open(path, features=train.width) as device, device.batch():
+        with DeviceLog.open(path, features=train.width, retention=None) as device:
             for t in range(periods):
                 client = np.array([u])
                 log = simulate_clicks(

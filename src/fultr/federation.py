@@ -54,9 +54,13 @@ class LocalDevices:
 
 
 def reply_from(path: Path, task: Task) -> Reply:
-    """A device's reply from its log."""
-    with DeviceLog.open(path, features=task.weights.size) as log:
-        return reply_to(task, log.training_log(since=task.since, until=task.until, displayed=task.displayed))
+    """A device's reply from its log. What the log keeps, and how long, is for the application to say."""
+    with DeviceLog.open(path, retention=None) as log:
+        width = next(schema.count for schema in log.schemas() if schema.current)
+        if width != task.weights.size:
+            raise FultrError(f"{path}: its documents have {width} features, and the ranker {task.weights.size}")
+        records = log.training_log(since=task.since, until=task.until, displayed=task.displayed)
+    return reply_to(task, records)
 
 
 @dataclass(frozen=True)

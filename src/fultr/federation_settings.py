@@ -125,7 +125,7 @@ class FederationSettings:
             return "none"
         if self.propensity in KINDS:
             return Estimator(
-                self.propensity,  # type: ignore[arg-type]
+                self.propensity,
                 ServerOptimiser("adam", self.estimate_rate),
                 self.estimate_start,
                 self.estimate_iterations,

@@ -15,7 +15,7 @@ import numpy as np
 from fultr.clicks import ClickLog
 from fultr.client import LocalTraining, add_updates
 from fultr.client_estimation import estimate_clients
-from fultr.device import TrainingLog
+from fultr.device_training import TrainingLog
 from fultr.estimation import Broadcast, Estimator, Sums, no_sums
 from fultr.linear import score
 from fultr.policy import Display
@@ -199,10 +199,10 @@ def add_up(task: Task, replies: Mapping[int, Reply]) -> Collected:
     ordered = [replies[client] for client in sorted(replies)]
     bounds = sum_bounds(len(ordered))
     totals = np.zeros((len(bounds), task.weights.size))
-    estimated = isinstance(task.propensity, Estimator)
+    estimator = task.propensity if isinstance(task.propensity, Estimator) else None
     added: Sums | None = None
     for i, (begin, end) in enumerate(bounds):
-        part = no_sums(task.propensity, task.weights.size, task.displayed) if estimated else None
+        part = None if estimator is None else no_sums(estimator, task.weights.size, task.displayed)
         for reply in ordered[begin:end]:
             if reply.update is not None:
                 totals[i] += reply.update

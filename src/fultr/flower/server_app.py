@@ -77,14 +77,14 @@ class FlowerDevices:
     def _introduce(self, nodes: list[int]) -> None:
         messages = [Message(RecordDict(), node, MessageType.QUERY, ttl=_INTRODUCTION) for node in nodes]
         for node, reply in self._exchange(messages, _INTRODUCTION):
-            number = None
+            number: object = None
             if isinstance(reply, RecordDict) and "device" in reply:
                 number = reply.config_records["device"].get("client")
-            holder = {held: other for other, held in self.numbers.items()}.get(number)
-            there = set(self.grid.get_node_ids())
             if type(number) is not int or number < 0:
                 _tell(f"node {node} is left out: it tells no client-id")
-            elif holder is not None and holder in there:
+                continue
+            holder = {held: other for other, held in self.numbers.items()}.get(number)
+            if holder is not None and holder in set(self.grid.get_node_ids()):
                 _tell(f"node {node} is left out: its client-id {number} is that of node {holder}")
             else:
                 if holder is not None:
