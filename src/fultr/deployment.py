@@ -30,7 +30,7 @@ from fultr.deployment_keys import (
     write_server_certificate,
 )
 from fultr.errors import FultrError
-from fultr.files import written_whole, writer_tag
+from fultr.files import writer_tag, written_whole
 
 _FLOWER = "1.41.0"
 _PORTS = range(20_000, 32_000)  # below those that systems hand out to outgoing connections

@@ -1,12 +1,13 @@
 """Certificates and keys of a federation: its own authority, the SuperLink's certificate, a key for every node.
 
-The SuperLink proves who it is by a certificate that the federation's own certificate authority signed; a node proves who
-it is by an ECDSA key on curve P-384, whose public half the SuperLink knows.
+The SuperLink proves who it is by a certificate that the federation's own certificate authority signed; a node proves
+who it is by an ECDSA key on curve P-384, whose public half the SuperLink knows.
 """
 
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import ipaddress
 import os
 from pathlib import Path
@@ -26,11 +27,8 @@ _SKEW = datetime.timedelta(hours=1)  # clocks of devices are not exact
 
 def require_flower() -> None:
     """Say what to install if Flower, or what it brings, is not there."""
-    try:
-        import cryptography
-        import flwr  # noqa: F401
-    except ImportError:
-        raise FultrError("fultr deploy rests on Flower: pip install 'fultr[flower]'") from None
+    if importlib.util.find_spec("flwr") is None or importlib.util.find_spec("cryptography") is None:
+        raise FultrError("fultr deploy rests on Flower: pip install 'fultr[flower]'")
 
 
 def write_secret(path: Path, content: bytes) -> None:

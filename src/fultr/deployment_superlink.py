@@ -1,4 +1,4 @@
-"""Flower's SuperLink, with what is not for nodes closed to other machines: `python -m fultr.deployment_superlink`.
+"""Flower's SuperLink, with what is not for nodes closed to other machines. Run as a file, by `start.sh`.
 
 Flower serves three things on one port: the Fleet API for nodes, which asks for a registered key; the Control API, by
 which runs are submitted, nodes registered and logs read; and the Runtime API for its own helper processes. The last two
@@ -46,7 +46,7 @@ def is_local(scope: Scope) -> bool:
     except ValueError:
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return (mapped or address).is_loopback or (bool(server) and client[0] == server[0])
+    return (mapped or address).is_loopback or (server is not None and client[0] == server[0])
 
 
 def main() -> None:
