@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fultr.deployment import Deployment, offline_environment
-from fultr.deployment_keys import load_public_key, require_flower
+from fultr.deployment import Deployment, Node, offline_environment
+from fultr.deployment_keys import load_node_key, load_public_key, require_flower
 from fultr.errors import FultrError
 
 if TYPE_CHECKING:
@@ -53,37 +53,34 @@ class Run:
 @contextmanager
 def control(deployment: Deployment) -> Iterator[ControlHttpClient]:
     """The SuperLink's Control API; one clear line if nobody answers there."""
+    with _clear_errors(deployment) as authority:
+        from flwr.supercore.control import ControlHttpClient
+
+        with ControlHttpClient.from_server_address(deployment.local_address, False, authority, []) as client:
+            yield client
+
+
+@contextmanager
+def _clear_errors(deployment: Deployment) -> Iterator[bytes]:
+    """Turn what can go wrong with a connection into one line; yields the certificate to trust."""
     require_flower()
     os.environ.update(offline_environment(deployment.superlink / "flwr"))
     import httpx
-    from flwr.supercore.control import ControlHttpClient
 
-    authority = deployment.superlink / "ca.crt"
-    client = None
+    address, authority = deployment.local_address, deployment.superlink / "ca.crt"
     try:
-        client = ControlHttpClient.from_server_address(
-            server_address=deployment.local_address,
-            insecure=False,
-            root_certificates=authority.read_bytes(),
-            interceptors=[],
-        )
-        yield client
+        yield authority.read_bytes()
     except httpx.HTTPStatusError as error:
         text = error.response.text.strip().split("\n")[0][:300]
-        raise FultrError(f"the SuperLink at {deployment.local_address} refused: {text}") from None
+        raise FultrError(f"the SuperLink at {address} refused: {text}") from None
     except httpx.ConnectError as error:
         if "CERTIFICATE" in str(error).upper():
-            raise FultrError(f"{deployment.local_address}: {authority} did not sign its certificate: {error}") from None
-        raise FultrError(
-            f"no SuperLink answers at {deployment.local_address}: fultr deploy start {deployment.folder}"
-        ) from None
+            raise FultrError(f"{address}: {authority} did not sign its certificate: {error}") from None
+        raise FultrError(f"no SuperLink answers at {address}: fultr deploy start {deployment.folder}") from None
     except httpx.HTTPError as error:
-        raise FultrError(f"the SuperLink at {deployment.local_address} does not answer: {error}") from None
+        raise FultrError(f"the SuperLink at {address} does not answer: {error}") from None
     except OSError as error:
         raise FultrError(f"{authority}: cannot be read: {error.strerror or error}") from None
-    finally:
-        if client is not None:
-            client.close()
 
 
 def answers(deployment: Deployment) -> bool:
@@ -140,6 +137,27 @@ def connected_nodes(deployment: Deployment) -> dict[str, float]:
         known = {node.public_key: node for node in registered_nodes(client)}
     found = {node.name: known.get(load_public_key(node.public_key)) for node in deployment.nodes}
     return {name: node.activated for name, node in found.items() if node is not None and node.connected}
+
+
+def take_leave(deployment: Deployment, node: Node) -> None:
+    """Tell the SuperLink, with the node's own key, that a node that was killed is gone.
+
+    It would count as connected for up to a minute, and would not be let in again for as long.
+    """
+    with control(deployment) as client:
+        public = load_public_key(node.public_key)
+        known = next((each for each in registered_nodes(client) if each.public_key == public), None)
+    if known is None or not known.connected:
+        return
+    with _clear_errors(deployment) as authority:
+        from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+        from flwr.supernode.fleet_http_client import FleetHttpClient
+        from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+        key = load_node_key(node.folder / "node.key")
+        signed = [NodeAuthHttpInterceptor(key, key.public_key())]
+        with FleetHttpClient.from_server_address(deployment.local_address, False, authority, signed) as fleet:
+            fleet.DeactivateNode(DeactivateNodeRequest(node_id=known.number))
 
 
 def list_runs(client: ControlHttpClient, number: int | None = None) -> list[Run]:

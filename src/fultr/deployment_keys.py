@@ -123,6 +123,23 @@ def load_public_key(path: Path) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
+def load_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """A node's private key."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise FultrError(f"{path}: is not a private ECDSA key in OpenSSH form")
+    return key
+
+
 def load_certificate(path: Path) -> x509.Certificate:
     """Read a certificate in PEM form."""
     from cryptography import x509

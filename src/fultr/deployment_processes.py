@@ -22,6 +22,7 @@ from fultr.deployment_control import (
     list_runs,
     register_nodes,
     stop_active_runs,
+    take_leave,
 )
 from fultr.deployment_keys import days_left, require_flower
 from fultr.errors import FultrError
@@ -96,6 +97,7 @@ def start(
             for node in here:
                 if _running(deployment, node.name) is None:
                     _check_port("127.0.0.1", node.port or 0, node.folder / "node.env")
+                    take_leave(deployment, node)
                     say(f"starting {node.name}")
                     _begin(deployment, node.name, node.folder)
                     begun.append(node.name)
@@ -184,6 +186,7 @@ def _service(deployment: Deployment, name: str, connected: bool) -> ServiceStatu
 
 def _begin(deployment: Deployment, name: str, folder: Path) -> None:
     """Start a script, detached from this process, its output going to a log file."""
+    end(service_processes(deployment, name), 3.0)  # helpers of one that was killed live on for up to a minute
     for made in (deployment.folder / "run", deployment.folder / "logs"):
         make_folder(made)
     log, script = deployment.log(name), folder / "start.sh"
