@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import getpass
 import ipaddress
-import os
 import re
 import secrets
 import shlex
@@ -372,14 +371,3 @@ def _read_env(path: Path, needed: tuple[str, ...]) -> dict[str, str]:
         if not settings.get(key):
             raise FultrError(f"{path}: {key}= is missing")
     return settings
-
-
-def offline_environment(home: Path) -> dict[str, str]:
-    """This process's environment, with Flower's own files in `home` and nobody called."""
-    return {
-        **os.environ,
-        "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    }

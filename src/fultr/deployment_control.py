@@ -18,12 +18,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fultr.deployment import Deployment, Node, offline_environment
+from fultr.deployment import Deployment, Node
 from fultr.deployment_keys import load_node_key, load_public_key, require_flower
 from fultr.errors import FultrError
 
 if TYPE_CHECKING:
     from flwr.supercore.control import ControlHttpClient
+
+_OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def control(deployment: Deployment) -> Iterator[ControlHttpClient]:
 def _clear_errors(deployment: Deployment) -> Iterator[bytes]:
     """Turn what can go wrong with a connection into one line; yields the certificate to trust."""
     require_flower()
-    os.environ.update(offline_environment(deployment.superlink / "flwr"))
+    os.environ.update(_OFFLINE, FLWR_HOME=str(deployment.superlink / "flwr"))
     import httpx
 
     address, authority = deployment.local_address, deployment.superlink / "ca.crt"

@@ -9,6 +9,7 @@ through to the Fleet API alone. Arguments are those of `flower-superlink`.
 from __future__ import annotations
 
 import ipaddress
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def main() -> None:
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
 
+    os.environ["FORWARDED_ALLOW_IPS"] = "127.0.0.1"  # nobody else may say on whose behalf a request comes
     own = extensions.get_middleware()
     extensions.get_middleware = lambda: (Middleware(FleetOnly), *own)
     flower_superlink()
