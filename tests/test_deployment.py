@@ -350,7 +350,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def federation(folder) -> Deployment:
     """The federation, all of it running."""
-    with time_limit(200):
+    with time_limit(300):
         return start(folder)[1]
 
 
@@ -366,29 +366,6 @@ def ask(deployment: Deployment, path: str, headers: dict[str, str]) -> int:
     except urllib.error.HTTPError as error:
         with error:
             return error.code
-
-
-@pytest.mark.deployment
-def test_start_status_stop(federation, capsys):
-    with time_limit(120):
-        found = status(federation.folder)
-        assert (found.superlink.state, found.superlink.connected) == ("running", True)
-        assert [(node.name, node.state, node.connected) for node in found.nodes] == [
-            ("node-1", "running", True), ("node-2", "running", True)]  # fmt: skip
-        assert command("deploy", "start", federation.folder) == 0
-        assert "the SuperLink and 2 nodes run already" in capsys.readouterr().err
-        assert command("deploy", "status", federation.folder, "--json") == 0
-        record = json.loads(capsys.readouterr().out)
-        assert record["superlink"]["process"] == service_process(federation, "superlink").number
-        began = [
-            process for name in ("superlink", "node-1", "node-2") for process in service_processes(federation, name)
-        ]
-        assert len(began) >= 6  # each has a helper
-        assert stop(federation.folder) == ["node-1", "node-2", "superlink"]
-        assert not any(is_running(process) for process in began)
-        assert command("deploy", "stop", federation.folder) == 0
-        assert "nothing was running" in capsys.readouterr().err
-        assert status(federation.folder).superlink.state == "stopped"
 
 
 @pytest.mark.deployment
@@ -435,17 +412,18 @@ def test_unregistered_key_is_turned_away(federation, tmp_path):
     write_node_key(stranger / "node.key", stranger / "node.pub", "stranger")
     env = (stranger / "node.env").read_text().replace(f"PORT={federation.nodes[0].port}", f"PORT={free_port()}")
     (stranger / "node.env").write_text(env)
-    with time_limit(120):
-        ran = subprocess.run(
-            [str(stranger / "start.sh")],
-            env={**os.environ, "FULTR_PYTHON": sys.executable},
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
+    with time_limit(200):
+        with (stranger / "log").open("wb") as log:  # not a pipe, which its helper would keep open
+            ran = subprocess.run(
+                [str(stranger / "start.sh")],
+                env={**os.environ, "FULTR_PYTHON": sys.executable},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=190,
+                check=False,
+            )
         assert ran.returncode != 0
-        assert "Failed to activate SuperNode" in ran.stdout + ran.stderr
+        assert "Failed to activate SuperNode" in (stranger / "log").read_text()
         with control(federation) as client:
             known = {node.public_key for node in registered_nodes(client)}
         assert load_public_key(stranger / "node.pub") not in known
@@ -455,7 +433,7 @@ def test_unregistered_key_is_turned_away(federation, tmp_path):
 def test_training_runs_and_goes_on_after_the_superlink_was_killed(federation, capsys):
     state = federation.folder / "state"
     settings = (federation.folder / "federation.toml").read_text()
-    with time_limit(300):
+    with time_limit(500):
         (federation.folder / "federation.toml").write_text(settings.replace("rounds = 2", "rounds = 50"))
         number, new = submit(federation.folder)
         assert new
@@ -493,7 +471,7 @@ def test_training_runs_and_goes_on_after_the_superlink_was_killed(federation, ca
 
 @pytest.mark.deployment
 def test_killed_node_comes_back(federation):
-    with time_limit(200):
+    with time_limit(300):
         killed = service_processes(federation, "node-2")
         os.kill(service_process(federation, "node-2").number, signal.SIGKILL)
         before = connected_nodes(federation)
@@ -518,26 +496,55 @@ def test_failing_server_app_is_reported(federation, capsys):
 
 
 @pytest.mark.deployment
-def test_node_that_loses_its_key_file_is_turned_away(federation, tmp_path):
-    with time_limit(200):
-        kept = federation.nodes[1].public_key.read_text()
-        federation.nodes[1].public_key.unlink()
+def test_removed_key_is_never_taken_again(federation):
+    with time_limit(400):
+        node = federation.nodes[1]
+        process, kept = service_process(federation, "node-2"), node.public_key.read_text()
+        node.public_key.unlink()
         assert register_nodes(load_deployment(federation.folder)) == ([], 1)
-        with control(federation) as client:
-            assert len(registered_nodes(client)) == 1
-        federation.nodes[1].public_key.write_text(kept)
-        with pytest.raises(FultrError, match=r"(?s)refused|node-2"):
+        while is_running(process):  # the node notices by itself
+            time.sleep(0.5)
+        node.public_key.write_text(kept)
+        with pytest.raises(
+            FultrError, match=r"^node-2: .* refused: .*; a key that was removed once is not taken again"
+        ):
             register_nodes(federation)
-    assert "node-2" not in connected_nodes(federation)
+        node.public_key.unlink()
+        shutil.rmtree(node.folder)
+        init_deployment(federation.folder, 2)
+        assert start(federation.folder)[0] == ["node-2"]
+        assert set(connected_nodes(federation)) == {"node-1", "node-2"}
 
 
 @pytest.mark.deployment
-def test_running_stops_in_the_end(tmp_path):
-    standin_deployment(tmp_path / "fed", nodes=1)
-    with time_limit(200):
-        with running(tmp_path / "fed") as deployment:
-            began = service_processes(deployment, "superlink")
+def test_start_status_stop(federation, capsys):
+    with time_limit(300):
+        found = status(federation.folder)
+        assert (found.superlink.state, found.superlink.connected) == ("running", True)
+        assert [(node.name, node.state, node.connected) for node in found.nodes] == [
+            ("node-1", "running", True), ("node-2", "running", True)]  # fmt: skip
+        assert command("deploy", "start", federation.folder) == 0
+        assert "the SuperLink and 2 nodes run already" in capsys.readouterr().err
+        assert command("deploy", "status", federation.folder, "--json") == 0
+        record = json.loads(capsys.readouterr().out)
+        assert record["superlink"]["process"] == service_process(federation, "superlink").number
+        began = [
+            process for name in ("superlink", "node-1", "node-2") for process in service_processes(federation, name)
+        ]
+        assert len(began) >= 6 or sys.platform != "linux"  # each has a helper
+        assert stop(federation.folder) == ["node-1", "node-2", "superlink"]
+        assert not any(is_running(process) for process in began)
+        assert command("deploy", "stop", federation.folder) == 0
+        assert "nothing was running" in capsys.readouterr().err
+        assert status(federation.folder).superlink.state == "stopped"
+
+
+@pytest.mark.deployment
+def test_running_stops_what_has_crashed_too(folder):
+    with time_limit(400):
+        with running(folder) as deployment:
+            began = [each for name in SERVICES for each in service_processes(deployment, name)]
             os.kill(service_process(deployment, "superlink").number, signal.SIGKILL)
-        assert began
+        assert len(began) >= 6
         assert not any(is_running(process) for process in began)
     assert "SuperNode ID" in log_tail(deployment.log("node-1"), 100)

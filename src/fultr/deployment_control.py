@@ -128,8 +128,15 @@ def register_nodes(deployment: Deployment) -> tuple[list[str], int]:
         for node in gone:
             client.UnregisterNode(UnregisterNodeRequest(node_id=node.number))
         new = wanted.keys() - {node.public_key for node in known}
-        for key in new:
-            client.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key]))
+    for key in new:
+        try:
+            with control(deployment) as client:
+                client.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key]))
+        except FultrError as error:
+            raise FultrError(
+                f"{wanted[key]}: {error}; a key that was removed once is not taken again: delete "
+                f"superlink/node-keys/{wanted[key]}.pub and nodes/{wanted[key]}, and run fultr deploy init"
+            ) from None
     return sorted(wanted[key] for key in new), len(gone)
 
 

@@ -111,16 +111,8 @@ def _await_end(processes: list[Process], patience: float) -> list[Process]:
     while left := [process for process in processes if is_running(process)]:
         if time.monotonic() > deadline:
             return left
-        _reap(left)
         time.sleep(0.05)
     return []
-
-
-def _reap(processes: list[Process]) -> None:
-    """Take note of the end of those that this very process began."""
-    for process in processes:
-        with suppress(ChildProcessError):
-            os.waitpid(process.number, os.WNOHANG)
 
 
 def _began(number: int) -> str | None:
@@ -131,7 +123,11 @@ def _began(number: int) -> str | None:
             boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         except OSError:
             return None
-        return None if state in "ZX" else f"{boot} {fields[18]}"
+        if state in "ZX":
+            with suppress(ChildProcessError):  # one that this process began: its helpers wait for its number to go
+                os.waitpid(number, os.WNOHANG)
+            return None
+        return f"{boot} {fields[18]}"
     shown = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(number)], capture_output=True, text=True, check=False
     ).stdout.split(maxsplit=1)
