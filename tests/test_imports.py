@@ -10,6 +10,10 @@ SOURCE = Path(__file__).parents[1] / "src" / "fultr"
 LAYERS = [
     ["errors", "types"],
     ["checks", "files", "prefetch", "streams", "threads"],
+    ["processes", "deployment_keys", "deployment_superlink"],
+    ["deployment"],
+    ["deployment_control"],
+    ["deployment_processes", "deployment_train"],
     ["data"],
     ["linear"],
     ["cache", "metrics"],
@@ -37,9 +41,9 @@ LAYERS = [
     ["__init__"],
     ["console"],
     ["bench_flower"],
-    ["bench", "commands", "experiment_commands", "estimate_commands"],
+    ["bench", "commands", "experiment_commands", "estimate_commands", "deploy_commands"],
     ["cli_options"],
-    ["cli_experiments", "cli_estimate"],
+    ["cli_experiments", "cli_estimate", "cli_deploy"],
     ["cli"],
 ]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from fultr.cli_deploy import deploy
 from fultr.cli_estimate import estimate
 from fultr.cli_experiments import reproduce, run
 from fultr.cli_options import (
@@ -74,12 +75,14 @@ def cli() -> None:
       fultr evaluate out/sim/ranker.json synthetic
       fultr estimate CLICKLOG                 how biased a click log is, and whether that can be told
       fultr data inspect FOLDER               what a data set holds
+      fultr deploy init FOLDER                a federation of real devices, with Flower
     """
 
 
 cli.add_command(run)
 cli.add_command(reproduce)
 cli.add_command(estimate)
+cli.add_command(deploy)
 
 
 @cli.command()
