@@ -22,8 +22,8 @@ LAYERS = [
     ["letor"],
     ["layouts", "synthetic"],
     ["datasets", "rankers", "supervised"],
-    ["policy"],
-    ["clicks"],
+    ["policy", "versions"],
+    ["clicks", "export"],
     ["population", "propensity", "client", "server", "checkpoint"],
     ["estimation_kernels", "estimation"],
     ["client_estimation"],
@@ -39,7 +39,7 @@ LAYERS = [
     ["bench_flower"],
     ["bench", "commands", "experiment_commands", "estimate_commands"],
     ["cli_options"],
-    ["cli_experiments", "cli_estimate"],
+    ["cli_experiments", "cli_estimate", "cli_export"],
     ["cli"],
 ]
 

@@ -22,6 +22,7 @@ from fultr.estimates import Estimate, Measured, estimate
 from fultr.estimation import Estimator
 from fultr.experiment_files import packaged, read_experiment
 from fultr.experiments import Choice, Experiment, Line, Outcome, Panel
+from fultr.export import to_json, to_onnx
 from fultr.impressions import ImpressionLog
 from fultr.layouts import inspect
 from fultr.letor import read_letor
@@ -36,6 +37,7 @@ from fultr.runs import RunSettings
 from fultr.server import ServerOptimiser
 from fultr.simulation import Curve, Simulation, Weighing, simulate
 from fultr.store import Source
+from fultr.versions import Version, Versions, read_ranker
 
 __all__ = [
     "Choice",
@@ -73,6 +75,8 @@ __all__ = [
     "Splits",
     "Summary",
     "Verdict",
+    "Version",
+    "Versions",
     "Weighing",
     "average_relevant_position",
     "cache_folder",
@@ -90,9 +94,12 @@ __all__ = [
     "read_click_log",
     "read_experiment",
     "read_letor",
+    "read_ranker",
     "reproduce",
     "simulate",
     "summarise",
+    "to_json",
+    "to_onnx",
     "train_lambda_linear",
     "train_policy",
     "write_letor",
