@@ -40,7 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "fultr"
-        click.echo(f"{command}: {error.format_message()} (see {command} --help)", err=True)
+        message = " ".join(error.format_message().split())  # click lists choices on lines of their own
+        click.echo(f"{command}: {message} (see {command} --help)", err=True)
         code = 2
     except FultrError as error:
         click.echo(f"fultr: {error}", err=True)
