@@ -26,8 +26,8 @@ LAYERS = [
     ["letor"],
     ["layouts", "synthetic"],
     ["datasets", "rankers", "supervised"],
-    ["policy"],
-    ["clicks"],
+    ["policy", "versions"],
+    ["clicks", "export"],
     ["population", "propensity", "client", "server", "checkpoint"],
     ["estimation_kernels", "estimation"],
     ["client_estimation"],
@@ -43,7 +43,7 @@ LAYERS = [
     ["bench_flower"],
     ["bench", "commands", "experiment_commands", "estimate_commands", "deploy_commands"],
     ["cli_options"],
-    ["cli_experiments", "cli_estimate", "cli_deploy"],
+    ["cli_experiments", "cli_estimate", "cli_deploy", "cli_export"],
     ["cli"],
 ]
 

@@ -25,6 +25,7 @@ from fultr.estimates import Estimate, Measured, estimate
 from fultr.estimation import Estimator
 from fultr.experiment_files import packaged, read_experiment
 from fultr.experiments import Choice, Experiment, Line, Outcome, Panel
+from fultr.export import to_json, to_onnx
 from fultr.impressions import ImpressionLog
 from fultr.layouts import inspect
 from fultr.letor import read_letor
@@ -39,6 +40,7 @@ from fultr.runs import RunSettings
 from fultr.server import ServerOptimiser
 from fultr.simulation import Curve, Simulation, Weighing, simulate
 from fultr.store import Source
+from fultr.versions import Version, Versions, read_ranker
 
 __all__ = [
     "Choice",
@@ -79,6 +81,8 @@ __all__ = [
     "Summary",
     "TrainingLog",
     "Verdict",
+    "Version",
+    "Versions",
     "Weighing",
     "average_relevant_position",
     "cache_folder",
@@ -96,9 +100,12 @@ __all__ = [
     "read_click_log",
     "read_experiment",
     "read_letor",
+    "read_ranker",
     "reproduce",
     "simulate",
     "summarise",
+    "to_json",
+    "to_onnx",
     "train_lambda_linear",
     "train_policy",
     "write_letor",

@@ -16,6 +16,7 @@ import click
 from fultr.cli_deploy import deploy
 from fultr.cli_estimate import estimate
 from fultr.cli_experiments import reproduce, run
+from fultr.cli_export import export
 from fultr.cli_options import (
     DATA_HELP,
     gamma_sd_option,
@@ -40,7 +41,8 @@ def main(arguments: list[str] | None = None) -> None:
         code = 0
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "fultr"
-        click.echo(f"{command}: {error.format_message()} (see {command} --help)", err=True)
+        message = " ".join(error.format_message().split())  # click lists choices on lines of their own
+        click.echo(f"{command}: {message} (see {command} --help)", err=True)
         code = 2
     except FultrError as error:
         click.echo(f"fultr: {error}", err=True)
@@ -83,6 +85,7 @@ cli.add_command(run)
 cli.add_command(reproduce)
 cli.add_command(estimate)
 cli.add_command(deploy)
+cli.add_command(export)
 
 
 @cli.command()
@@ -191,7 +194,10 @@ def evaluate(
     sentinel: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Measure a RANKER (a file that `fultr simulate --out` wrote) on DATA: NDCG, MRR, precision, relevant position.
+    """Measure a RANKER on DATA: NDCG, MRR, precision, relevant position.
+
+    RANKER is a file that `fultr simulate --out` wrote, a version's file, or FOLDER@NAME: a version in a folder of
+    versions, by its name, its number or as latest.
 
     Of a data set, queries whose documents all have one grade are left out; of a single file, every query counts that
     has a relevant document.
@@ -200,6 +206,7 @@ def evaluate(
     Examples
       fultr evaluate out/sim/ranker.json synthetic
       fultr evaluate out/sim/ranker.json my-judgements.txt --k 3,10
+      fultr evaluate versions@latest my-judgements.txt
     """
     from fultr.commands import evaluate_ranker
 
@@ -218,6 +225,9 @@ def evaluate(
 def rank(ranker: Path, file: Path, layout: str, tag: str, sentinel: tuple[str, ...], output: Path | None) -> None:
     """Score or rank the documents of a LETOR FILE with a RANKER.
 
+    RANKER is a file that `fultr simulate --out` wrote, a version's file, or FOLDER@NAME: a version in a folder of
+    versions, by its name, its number or as latest.
+
     In TREC format a document is named by the `docid = NAME` of its line's comment, else by its query and its place in
     it, such as 17.3.
 
@@ -225,6 +235,7 @@ def rank(ranker: Path, file: Path, layout: str, tag: str, sentinel: tuple[str, .
     Examples
       fultr rank out/sim/ranker.json test.txt > scores.txt
       fultr rank out/sim/ranker.json test.txt.gz --format trec -o run.trec
+      fultr rank versions@v0003 test.txt
     """
     from fultr.commands import rank_file
 

@@ -19,6 +19,7 @@ from fultr.data import MAX_GRADE, RankingData
 from fultr.datasets import load
 from fultr.errors import FultrError
 from fultr.estimation import KINDS, Kind
+from fultr.export import check_onnx, to_json, to_onnx
 from fultr.files import make_folder, written_whole
 from fultr.layouts import Sentinel, inspect
 from fultr.letor import LetorFile
@@ -31,6 +32,7 @@ from fultr.report import versions
 from fultr.runs import RunSettings, train
 from fultr.simulation import Simulation
 from fultr.synthetic import generate
+from fultr.versions import read_ranker
 
 
 def simulate_once(
@@ -125,7 +127,7 @@ def evaluate_ranker(
     as_json: bool,
 ) -> None:
     """`fultr evaluate`."""
-    loaded = LinearRanker.load(ranker)
+    loaded, version = read_ranker(ranker)
     if Path(data).exists() and not Path(data).is_dir():
         sentinel = None if reading["sentinel"] == "auto" else reading["sentinel"]
         queries, where = _read_for(loaded, Path(data), reading["merge"], sentinel), data
@@ -146,7 +148,9 @@ def evaluate_ranker(
     summaries = {name: summarise(v) for name, v in values.items()}
     if as_json:
         numbers = {n: {k: None if v != v else v for k, v in asdict(s).items()} for n, s in summaries.items()}
-        print_json({"ranker": str(ranker), "data": where, "relevant_grade": grade, "metrics": numbers})
+        name = None if version is None else version.name
+        content = {"ranker": str(ranker), "version": name, "data": where, "relevant_grade": grade, "metrics": numbers}
+        print_json(content)
         return
     rows = [[n, f"{s.mean:.4f}", f"{s.standard_error:.4f}", f"{s.queries:,}"] for n, s in summaries.items()]
     print_table([["metric", "mean", "standard error", "queries"], *rows], title=where)
@@ -155,7 +159,7 @@ def evaluate_ranker(
 
 def rank_file(ranker: Path, file: Path, layout: str, tag: str, sentinel: tuple[str, ...], output: Path | None) -> None:
     """`fultr rank`."""
-    loaded = LinearRanker.load(ranker)
+    loaded, _ = read_ranker(ranker)
     if layout == "trec" and file.exists() and not file.is_file():
         raise FultrError(f"{file}: in TREC format a file is read twice, which a pipe does not allow; save it first")
     data = _read_for(loaded, file, sentinel=sentinel or None)
@@ -169,6 +173,24 @@ def rank_file(ranker: Path, file: Path, layout: str, tag: str, sentinel: tuple[s
         return
     with written_whole(output) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def export_ranker(ranker: Path, to: str, out: Path | None) -> None:
+    """`fultr export`."""
+    loaded, version = read_ranker(ranker)
+    if to == "onnx" and out is None and sys.stdout.isatty():
+        raise FultrError("an ONNX file is not for a terminal: give --out FILE")
+    if to == "json":
+        content = to_json(version or loaded).encode()
+    else:
+        content = to_onnx(version or loaded)
+        agreement = check_onnx(content, loaded)
+        say(f"Checked with onnxruntime: its scores and fultr's differ by at most {agreement:.1e}.")
+    if out is None:
+        sys.stdout.buffer.write(content)
+        return
+    with written_whole(out) as temporary:
+        temporary.write_bytes(content)
 
 
 def _trec_run(ranker: LinearRanker, data: RankingData, scores: Any, names: list[str], tag: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from fultr.linear import score
 from fultr.metrics import ranking
 from fultr.types import Float32s, Int64s
 
-_FORMAT = "fultr ranker 1"
+FORMAT = "fultr ranker 1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,31 +61,21 @@ class LinearRanker:
         """Rows of `data`, query by query, best document first; equal scores in a fixed random order."""
         return ranking(self.score(data), data)
 
-    def save(self, path: str | Path) -> None:
-        """Write the ranker to a JSON file; reading it back gives the same weights to the last bit."""
+    def to_content(self) -> dict[str, Any]:
+        """What a file holds of the ranker, as JSON's types; `from_content` gives it back to the last bit."""
         if not np.isfinite(self.weights).all():
             raise FultrError("the ranker's weights are not finite: training diverged; lower the learning rates")
-        content = {
-            "format": _FORMAT,
+        return {
+            "format": FORMAT,
             "normalised": self.normalised,
             "feature_ids": self.feature_ids.tolist(),
             "weights": [float(str(w)) for w in self.weights],  # the shortest digits that give back the float32
             "training": self.training,
         }
-        with written_whole(Path(path)) as temporary:
-            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
     @classmethod
-    def load(cls, path: str | Path) -> LinearRanker:
-        """Read a ranker that `save` wrote."""
-        try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
-            raise FultrError(f"{path}: expected a ranker saved by fultr, found no JSON: {str(error)[:80]}") from None
-        if not isinstance(content, dict) or content.get("format") != _FORMAT:
-            raise FultrError(f"{path}: expected a ranker saved by fultr, with format {_FORMAT!r}")
+    def from_content(cls, content: dict[str, Any], path: str | Path) -> LinearRanker:
+        """The ranker that the content of a file holds; `path` is for the line that says what is wrong with it."""
         try:
             with np.errstate(over="ignore"):
                 weights = np.array(content["weights"], np.float32)
@@ -100,3 +91,44 @@ class LinearRanker:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FultrError(f"{path}: damaged ranker file: {error}") from None
         return ranker
+
+    def save(self, path: str | Path) -> None:
+        """Write the ranker to a JSON file; reading it back gives the same weights to the last bit."""
+        content = self.to_content()
+        with written_whole(Path(path)) as temporary:
+            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> LinearRanker:
+        """Read a ranker that `save` wrote, or the one of a version's file."""
+        return cls.from_content(read_content(path), path)
+
+
+def read_content(path: str | Path) -> dict[str, Any]:
+    """The content of a ranker's file; if it has a digest, that fits."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        digest = digest_of(content) if isinstance(content, dict) else ""
+    except OSError as error:
+        raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise FultrError(f"{path}: expected a ranker saved by fultr, found no JSON: {str(error)[:80]}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise FultrError(f"{path}: expected a ranker saved by fultr, with format {FORMAT!r}")
+    if content.get("digest", digest) != digest:
+        raise FultrError(
+            f"{path}: damaged ranker file: its content has digest {digest[:12]}... and not the one that it was written "
+            f"with, {str(content['digest'])[:12]}...; restore it from a copy"
+        )
+    return content
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """SHA-256 of a file's content, whatever the order of its keys; the key "digest" itself is left out.
+
+    >>> digest_of({"a": 1, "b": 0.5}) == digest_of({"b": 0.5, "a": 1, "digest": "..."})
+    True
+    """
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

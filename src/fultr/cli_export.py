@@ -1,0 +1,39 @@
+"""The command `fultr export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("ranker", type=click.Path(path_type=Path))
+@click.option("--to", required=True, type=click.Choice(["onnx", "json"]), help="What to write.")
+@click.option("-o", "--out", type=click.Path(path_type=Path),
+              help="Where to write.  [default: stdout]")  # fmt: skip
+def export(ranker: Path, to: str, out: Path | None) -> None:
+    """Write a RANKER in a form that an application on a phone can use.
+
+    RANKER is a file that `fultr simulate --out` wrote, a version's file, or FOLDER@NAME: a version in a folder of
+    versions, by its name, its number or as latest.
+
+    onnx: a graph from the features of one query's documents (float32 [documents, features], in the ranker's order) to
+    their scores; it is run by onnxruntime and compared with fultr's scores before it is written. Needs
+    pip install 'fultr[export]'.
+
+    json: weights, feature names, how to score in words, and an example with its scores that a program can check itself
+    with.
+
+    Both take features as they are, not normalised: if the ranker was trained on features normalised within each query,
+    that is part of the scoring.
+
+    \b
+    Examples
+      fultr export out/sim/ranker.json --to json --out ranker-phone.json
+      fultr export versions@latest --to onnx --out ranker.onnx
+      fultr export versions@v0003 --to json | jq .weights
+    """
+    from fultr.commands import export_ranker
+
+    export_ranker(ranker, to, out)
