@@ -289,8 +289,9 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits or to other software, in one run.
 
     round: a round of federated training against reading the same features from memory. evaluate: 32 rankers against
-    one. read: a LETOR file against scikit-learn. These three without an argument; they need about 3 GB of memory and
-    1 GB of disk. flower: a round against the same in Flower's simulation engine (pip install 'fultr[flower]').
+    one. estimate: estimation of propensities against training. read: a LETOR file against scikit-learn. All these
+    without an argument; they need about 3 GB of memory and 1 GB of disk. flower: a round against the same in Flower's
+    simulation engine (pip install 'fultr[flower]').
     """
     from fultr.bench import run_benchmarks
 

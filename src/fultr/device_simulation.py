@@ -6,7 +6,7 @@ period t. A federation that replays the logs period by period ends with the weig
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from fultr.clicks import ClickModel, Sessions, attraction, examination, simulate
 from fultr.data import Splits
 from fultr.device import DeviceLog
 from fultr.errors import FultrError
+from fultr.files import make_folder
 from fultr.metrics import default_relevant_grade
 from fultr.policy import PolicySettings, display, train_policy
 from fultr.population import FiniteUsers, cohorts
@@ -24,10 +25,9 @@ PERIOD = 86_400.0
 
 
 def fill_devices(
-    folder: str | Path,
+    paths: Sequence[str | Path],
     data: Splits,
     *,
-    devices: int = 5,
     periods: int = 1,
     begin: float = 0.0,
     period: float = PERIOD,
@@ -36,14 +36,13 @@ def fill_devices(
     model: ClickModel = ClickModel(),
     sessions: Sessions = Sessions(),
     policy: PolicySettings = PolicySettings(),
-    on_device: Callable[[], object] = lambda: None,
-) -> list[Path]:
-    """Write FOLDER/device-0.db and so on, one log a simulated user.
+    on_device: Callable[[object], object] = lambda path: None,
+) -> None:
+    """Write the logs of simulated users, one a path; none may be there already.
 
     Args:
-        folder: made if it is not there; a log that is there already is refused.
+        paths: of the logs; their folders are made.
         data: a data set whose training queries users ask.
-        devices: users.
         periods: how many periods of time each log covers.
         begin: when the first begins, in seconds since 1970.
         period: seconds.
@@ -53,22 +52,17 @@ def fill_devices(
         sessions: queries and clicks of a user in a period.
         policy: how the logging policy is trained.
         on_device: called after each device.
-
-    Returns:
-        The logs' paths.
     """
-    folder = Path(folder)
-    paths = [folder / f"device-{u}.db" for u in range(devices)]
     for path in paths:
-        if path.exists():
+        if Path(path).exists():
             raise FultrError(f"{path}: there is a log already; give another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+        make_folder(Path(path).parent)
     train = data.train
     grade = default_relevant_grade(train) if model.relevant_grade is None else model.relevant_grade
     model = replace(model, relevant_grade=grade)
     shown = display(train, train_policy(train, policy, seed), displayed=displayed, seed=seed)
     attracted = attraction(train, shown, model)
-    users = cohorts(FiniteUsers(devices), train, model, devices, seed)
+    users = cohorts(FiniteUsers(len(paths)), train, model, len(paths), seed)
     for u, path in enumerate(paths):
         with DeviceLog.open(path, features=train.width, retention=None) as device:
             for t in range(periods):
@@ -90,5 +84,4 @@ def fill_devices(
                     )
                     for rank in np.flatnonzero(clicks) + 1:
                         device.log_click(impression, int(rank), time=when)
-        on_device()
-    return paths
+        on_device(path)

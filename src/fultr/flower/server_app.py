@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +21,10 @@ from fultr.federation_settings import FederationSettings
 from fultr.flower.messages import read_reply, task_record
 from fultr.rankers import LinearRanker
 from fultr.replies import Reply, Task
+from fultr.versions import Version, Versions
 
 app = ServerApp()
 _POLL = 0.25  # seconds between two looks for replies
-_INTRODUCTION = 30.0  # seconds that a node has to tell its number
 _AGAIN = 10.0  # seconds until a node that did not is asked again
 
 
@@ -35,23 +35,36 @@ def main(grid: Grid, context: Context) -> None:
     folder = Path(str(config.pop("state-dir", "state")))
     settings = FederationSettings.of(config)
     try:
-        trained = federate(FlowerDevices(grid), settings, folder, tell=_tell)
+        trained = federate(FlowerDevices(grid, settings.timeout), settings, folder, tell=_tell)
     except FultrError as error:
         _tell(str(error))
         raise
-    write_ranker(trained, settings, folder)
+    version = write_version(trained, settings, folder)
     if trained.judged is not None:
         _tell(f"held-out clicks: {trained.judged.ranked:.4f} (as displayed {trained.judged.displayed:.4f})")
-    _tell(f"done: {trained.rounds} rounds; ranker in {folder.name}/ranker.json")
+    _tell(f"done: {trained.rounds} rounds; the ranker is version {version.name} in {folder.name}/versions")
 
 
-def write_ranker(trained: Trained, settings: FederationSettings, folder: Path) -> None:
-    """Write the ranker that a federation trained."""
+def write_version(trained: Trained, settings: FederationSettings, folder: Path) -> Version:
+    """Write the ranker as the next version, unless the last one is the same."""
+    versions = Versions(folder / "versions")
+    names = versions.list()
+    parent = versions.read("latest") if names else None
+    if parent is not None and parent.ranker.weights.tobytes() == trained.weights.tobytes():
+        return parent
     training = {"federation": settings.as_mapping(), "rounds": trained.rounds}
+    ranker = LinearRanker(trained.weights, np.arange(1, settings.features + 1), settings.normalised, training)
+    metrics = {}
     if trained.judged is not None:
-        training["held_out_clicks"] = asdict(trained.judged)
-    ids = np.arange(1, settings.features + 1)
-    LinearRanker(trained.weights, ids, settings.normalised, training).save(folder / "ranker.json")
+        judged = trained.judged
+        metrics["held-out clicks"] = {"mean": judged.ranked, "standard_error": judged.ranked_error}
+        metrics["held-out clicks, as displayed"] = {"mean": judged.displayed, "standard_error": judged.displayed_error}
+    return versions.write(
+        ranker,
+        parent=None if parent is None else parent.name,
+        configuration=settings.as_mapping(),
+        metrics=metrics,
+    )
 
 
 def _tell(line: str) -> None:
@@ -63,6 +76,7 @@ class FlowerDevices:
     """The devices behind a Flower grid: each is a node, and has told its number."""
 
     grid: Grid
+    timeout: float  # seconds that a node has to tell its number
     numbers: dict[int, int] = field(default_factory=dict)  # of nodes
     unwilling: dict[int, float] = field(default_factory=dict)  # nodes that did not tell, and when to ask again
 
@@ -75,8 +89,8 @@ class FlowerDevices:
         return sorted(number for node, number in self.numbers.items() if node in nodes)
 
     def _introduce(self, nodes: list[int]) -> None:
-        messages = [Message(RecordDict(), node, MessageType.QUERY, ttl=_INTRODUCTION) for node in nodes]
-        for node, reply in self._exchange(messages, _INTRODUCTION):
+        messages = [Message(RecordDict(), node, MessageType.QUERY, ttl=self.timeout) for node in nodes]
+        for node, reply in self._exchange(messages, self.timeout):
             number: object = None
             if isinstance(reply, RecordDict) and "device" in reply:
                 number = reply.config_records["device"].get("client")
