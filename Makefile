@@ -2,12 +2,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup run test bench lint clean
+.PHONY: help setup run test bench deploy-demo lint clean
 
 help:
 	@echo "make run    set up, then run the main experiment on generated data (out/report.html)"
 	@echo "make test   set up, then lint, type check and test"
 	@echo "make bench  set up, then measure speed as ratios"
+	@echo "make deploy-demo  set up, then run a federation of 5 devices on Flower, over TLS, on this machine"
 	@echo "make clean  remove what the above made"
 
 setup: .venv/ready
@@ -30,6 +31,9 @@ test: lint
 
 bench: setup
 	$(BIN)/fultr bench
+
+deploy-demo: setup
+	$(BIN)/fultr deploy demo
 
 clean:
 	rm -rf .venv out build .pytest_cache .mypy_cache .ruff_cache .hypothesis

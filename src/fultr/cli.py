@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from fultr.cli_deploy import deploy
+from fultr.cli_device import device
 from fultr.cli_estimate import estimate
 from fultr.cli_experiments import reproduce, run
 from fultr.cli_export import export
@@ -84,6 +85,7 @@ def cli() -> None:
 cli.add_command(run)
 cli.add_command(reproduce)
 cli.add_command(estimate)
+cli.add_command(device)
 cli.add_command(deploy)
 cli.add_command(export)
 

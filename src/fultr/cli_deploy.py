@@ -22,6 +22,8 @@ def deploy() -> None:
       fultr deploy train fed                  the training; goes on where it was interrupted
       fultr deploy status fed
       fultr deploy stop fed
+
+    `fultr deploy demo` does all of it with simulated users.
     """
 
 
@@ -107,3 +109,18 @@ def register(folder: Path) -> None:
     from fultr.deploy_commands import register_command
 
     register_command(folder)
+
+
+@deploy.command()
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
+@click.option("--nodes", default=5, show_default=True, type=click.IntRange(min=2), help="Devices.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(min=1), help="Rounds of training.")
+@click.option("--seed", default=0, show_default=True, help="Users, queries and clicks follow from it.")
+def demo(folder: Path | None, nodes: int, rounds: int, seed: int) -> None:
+    """Try a whole federation on this machine: simulated users, real processes, TLS, some rounds, NDCG before and after.
+
+    What is made is kept in DIR if it is given. Takes two to three minutes.
+    """
+    from fultr.deploy_demo import demo_command
+
+    demo_command(folder, nodes, rounds, seed)

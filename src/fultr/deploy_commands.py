@@ -11,15 +11,18 @@ from fultr.console import print_json, print_table, say, spoken_time, working
 from fultr.deployment import init_deployment, load_deployment
 from fultr.deployment_control import register_nodes
 from fultr.deployment_processes import Status, start, status, stop
-from fultr.deployment_train import TrainingProgress, follow, submit
+from fultr.deployment_train import TrainingProgress, follow, read_settings, submit
 from fultr.errors import FultrError
+from fultr.federation_settings import FederationSettings
 
 _WARN_DAYS = 30
 
 
-def init_command(folder: Path, nodes: int | None, address: str | None, name: str | None) -> None:
-    """Write a deployment, or add what it lacks."""
+def init_command(folder: Path, nodes: int | None, address: str | None, name: str | None, quiet: bool = False) -> None:
+    """Write a deployment, or add what it lacks; quietly, without the names of its files."""
     written = init_deployment(folder, nodes, address, name)
+    if quiet:
+        return
     deployment = load_deployment(folder)
     for line in written:
         print(line)
@@ -44,6 +47,7 @@ def start_command(folder: Path, patience: float) -> None:
 
 def train_command(folder: Path, detach: bool, as_json: bool) -> None:
     """Submit the training, or find the one that is going on; follow it."""
+    _check_settings(folder)
     run, new = submit(folder)
     say(f"run {run} {'submitted' if new else 'is going on'}")
     last: list[TrainingProgress] = []
@@ -63,6 +67,20 @@ def train_command(folder: Path, detach: bool, as_json: bool) -> None:
         say(f"run {run} is complete after {spoken_time(time.monotonic() - begun)}")
     if as_json:
         print_json({"run": run, "new": new, "latest": last[0].latest if last else None})
+
+
+def _check_settings(folder: Path) -> None:
+    """Refuse settings that fultr's own server app would refuse, before anything is sent."""
+    deployment = load_deployment(folder)
+    app = deployment.folder / "app" / "pyproject.toml"
+    if "fultr.flower.server_app" not in app.read_text(encoding="utf-8"):
+        return  # an app of their own has settings of its own
+    settings = read_settings(deployment)
+    del settings["state-dir"]
+    try:
+        FederationSettings.of(settings)
+    except FultrError as error:
+        raise FultrError(f"{deployment.folder / 'federation.toml'}: {error}") from None
 
 
 def status_command(folder: Path, as_json: bool) -> None:
