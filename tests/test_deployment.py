@@ -26,7 +26,7 @@ from deployments import standin_deployment, time_limit
 from fultr import deployment as layout
 from fultr.cli import main
 from fultr.deployment import Deployment, free_port, init_deployment, load_deployment
-from fultr.deployment_control import connected_nodes, control, register_nodes, registered_nodes
+from fultr.deployment_control import app_files, connected_nodes, control, register_nodes, registered_nodes
 from fultr.deployment_keys import days_left, load_certificate, load_public_key, write_node_key
 from fultr.deployment_processes import log_tail, running, service_process, service_processes, start, status, stop
 from fultr.deployment_superlink import FleetOnly
@@ -41,6 +41,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+# Flower's HTTP client leaves a socket behind when the other side dies in the middle of a handshake.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <ssl.SSLSocket:ResourceWarning")
 SERVICES = ("superlink", "node-1", "node-2")
 
 
@@ -247,6 +249,24 @@ def test_bad_settings_are_refused(tmp_path, text, message):
     (tmp_path / "fed" / "federation.toml").write_text(text)
     with pytest.raises(FultrError, match=message):
         read_settings(load_deployment(tmp_path / "fed"))
+
+
+def test_app_can_be_bundled_with_its_settings(tmp_path):
+    from flwr.cli.build import build_fab_from_files
+    from flwr.common.config import get_fab_config
+
+    init_deployment(tmp_path / "fed")
+    deployment = load_deployment(tmp_path / "fed")
+    settings = {**read_settings(deployment), "note": 'a "quoted" ü', "on": True}
+    files = app_files(deployment.folder / "app", settings)
+    assert set(files) == {"pyproject.toml"}
+    found = get_fab_config(build_fab_from_files(files)[0])["tool"]["flwr"]["app"]
+    assert found["config"] == settings
+    assert found["components"]["serverapp"] == "fultr.flower.server_app:app"
+    with (deployment.folder / "app" / "pyproject.toml").open("a") as file:
+        file.write("[tool.flwr.app.config]\n")
+    with pytest.raises(FultrError, match=r"has \[tool.flwr.app.config\]; settings belong in .*federation.toml"):
+        app_files(deployment.folder / "app", settings)
 
 
 def test_settings_are_passed_on_flat(tmp_path):

@@ -35,9 +35,10 @@ def deploy() -> None:
               "[default: a free port on 127.0.0.1]")  # fmt: skip
 @click.option("--name", help="Of the federation.  [default: pilot]")
 def init(folder: Path, nodes: int | None, address: str | None, name: str | None) -> None:
-    """Write what an operator needs: certificates, keys, settings, scripts, systemd units, the app, instructions.
+    """Write a federation's folder, with all that an operator needs.
 
-    DIR must be missing or empty; or be a deployment, to which only what is missing is added, such as new nodes or a
+    That is: certificates, keys, settings, scripts, systemd units, the Flower app and instructions (README.md). DIR
+    must be missing or empty; or be a deployment, to which only what is missing is added, such as new nodes or a
     certificate that was deleted to renew it. DIR is for its owner's eyes: it holds private keys.
 
     \b
@@ -56,9 +57,10 @@ def init(folder: Path, nodes: int | None, address: str | None, name: str | None)
 @click.option("--wait", "patience", default=120.0, show_default=True, type=click.FloatRange(min=1),
               help="Seconds for the SuperLink to answer, and for the nodes to connect.")  # fmt: skip
 def start(folder: Path, patience: float) -> None:
-    """Start the SuperLink and the nodes that are in DIR, and wait until all are connected.
+    """Start the SuperLink and the nodes.
 
-    What runs already is left alone: use it again after a crash.
+    The nodes are those that are in DIR. Waits until all are connected. What runs already is left alone: use it
+    again after a crash.
     """
     from fultr.deploy_commands import start_command
 
@@ -70,10 +72,11 @@ def start(folder: Path, patience: float) -> None:
 @click.option("--detach", is_flag=True, help="Submit and return; the same command follows it later.")
 @json_option
 def train(folder: Path, detach: bool, as_json: bool) -> None:
-    """Run the training that DIR/federation.toml describes, and show its progress.
+    """Run the training, or go on with it.
 
-    A run that is going on is followed, not submitted again. One that was interrupted goes on from its checkpoint in
-    state-dir. Interrupting this command does not stop the training: `fultr deploy stop` does.
+    DIR/federation.toml holds its settings. Shows the rounds and the time left. A run that is going on is followed,
+    not submitted again. One that was interrupted goes on from its checkpoint in state-dir. Interrupting this
+    command does not stop the training: `fultr deploy stop` does.
     """
     from fultr.deploy_commands import train_command
 
@@ -102,9 +105,10 @@ def stop(folder: Path) -> None:
 @deploy.command()
 @_folder
 def register(folder: Path) -> None:
-    """Let the nodes take part whose keys are in DIR/superlink/node-keys, and no others.
+    """Let in the nodes whose keys are here.
 
-    `start` does this too; it is for a SuperLink that systemd runs.
+    They are in DIR/superlink/node-keys; nodes whose keys are no longer there are turned away for good. `start` does
+    this too; it is for a SuperLink that systemd runs.
     """
     from fultr.deploy_commands import register_command
 

@@ -185,6 +185,23 @@ def submit_run(client: ControlHttpClient, app: Path, settings: dict[str, Any]) -
     from flwr.proto.control_pb2 import StartRunRequest
     from flwr.supercore.fab import Fab
 
+    files = app_files(app, settings)
+    try:
+        content = build_fab_from_files(files)[0]
+    except Exception as error:  # Flower's are of many kinds
+        raise FultrError(f"{app}: Flower cannot bundle the app: {error}") from None
+    fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+    answer = client.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
+    if not answer.HasField("run_id"):
+        raise FultrError(f"{app}: the SuperLink did not start the run; see its log")
+    return answer.run_id
+
+
+def app_files(app: Path, settings: dict[str, Any]) -> dict[str, bytes | Path]:
+    """The files of a Flower app, the settings added as the defaults of its configuration.
+
+    Flower takes only such settings for a run as the app has defaults for.
+    """
     project = app / "pyproject.toml"
     try:
         text = project.read_text(encoding="utf-8")
@@ -200,16 +217,7 @@ def submit_run(client: ControlHttpClient, app: Path, settings: dict[str, Any]) -
         for path in sorted(app.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
-    files["pyproject.toml"] = f"{text}\n[tool.flwr.app.config]\n{_toml(settings)}".encode()
-    try:
-        content = build_fab_from_files(files)[0]
-    except Exception as error:  # Flower's are of many kinds
-        raise FultrError(f"{app}: Flower cannot bundle the app: {error}") from None
-    fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
-    answer = client.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
-    if not answer.HasField("run_id"):
-        raise FultrError(f"{app}: the SuperLink did not start the run; see its log")
-    return answer.run_id
+    return {**files, "pyproject.toml": f"{text}\n[tool.flwr.app.config]\n{_toml(settings)}".encode()}
 
 
 def stop_run(client: ControlHttpClient, number: int) -> None:

@@ -84,7 +84,7 @@ def start(
     begun: list[str] = []
     with _locked(deployment):
         try:
-            if _running(deployment, "superlink") is None:
+            if _running(deployment, "superlink") is None and not answers(deployment):  # systemd may run it
                 _check_port(deployment.host, deployment.port, deployment.superlink / "superlink.env")
                 say(f"starting the SuperLink at {deployment.local_address}")
                 _begin(deployment, "superlink", deployment.superlink)
@@ -228,7 +228,10 @@ def _wait(deployment: Deployment, pending: Callable[[], list[str]], what: str, p
 
 def _unconnected(deployment: Deployment, nodes: list[Node], begun: list[str], since: float) -> list[str]:
     """The nodes that are not connected; one begun anew must have called, for a killed one counts for a while."""
-    connected = connected_nodes(deployment)
+    try:
+        connected = connected_nodes(deployment)
+    except FultrError:
+        return ["superlink"]
     return [node.name for node in nodes if connected.get(node.name, 0.0) < (since if node.name in begun else 1.0)]
 
 

@@ -76,13 +76,14 @@ def follow(folder: Path, run: int, new: bool, show: Callable[[TrainingProgress],
     settings = read_settings(deployment)
     path, rounds = Path(settings["state-dir"]) / "progress.jsonl", settings.get("rounds")
     tail = _Tail(path, from_end=new)
+    waiting = [] if new else tail.lines()[-1:]  # of what was done before anybody looked, the latest
     first: tuple[float, int] | None = None
     asked, ended = 0.0, None
     while ended is None:
         if time.monotonic() - asked >= _STATUS_SECONDS:
             asked = time.monotonic()
             ended = _end_of(deployment, run)
-        for line in tail.lines():
+        for line in [*waiting, *tail.lines()]:
             done = line.get("round")
             if not isinstance(done, int):
                 continue
@@ -90,6 +91,7 @@ def follow(folder: Path, run: int, new: bool, show: Callable[[TrainingProgress],
             first = first or (now, done)
             left = (now - first[0]) / (done - first[1]) * (total - done) if total and done > first[1] else None
             show(TrainingProgress(run, done, total, left, line))
+        waiting = []
         if ended is None:
             time.sleep(_POLL_SECONDS)
     if ended[0] != "completed":
