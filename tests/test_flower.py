@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import struct
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -91,7 +90,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def place(data, tmp_path_factory) -> Path:
-    """A deployment whose nodes reach the SuperLink through another port, with filled logs, and nodes that can be told."""
+    """A deployment with filled logs, whose nodes can be told, and reach the SuperLink through another port."""
     folder = tmp_path_factory.mktemp("flower") / "fed"
     init_deployment(folder, DEVICES)
     env = folder / "superlink" / "superlink.env"
@@ -254,12 +253,11 @@ def test_bad_silent_and_dying_nodes_harm_nobody(data, federation, tmp_path):
     assert found.tobytes() == expected.weights.tobytes()
     behave(deployment.folder)
     start(deployment.folder, 180)  # the node that died
-    assert threading.active_count() > 0
 
 
 @pytest.mark.deployment
 def test_no_record_leaves_a_device(data, federation):
-    """Everything that nodes said in the tests before, with TLS ended, and what the server noted: nothing planted in it."""
+    """Nothing planted is in what nodes said in the tests before, with TLS ended, nor in what the server noted."""
     deployment, tap = federation
     settings = settings_of(data, rounds=1, period=0.0, propensity="none")
     train(deployment, settings, "wire")

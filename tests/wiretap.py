@@ -38,16 +38,19 @@ def tapped(port: int, superlink: int, folder: Path) -> Iterator[Tap]:
     listener.settimeout(0.2)
 
     def relay(plain: socket.socket) -> None:
-        with contextlib.suppress(OSError), ours.wrap_socket(plain, server_side=True) as node:
-            with theirs.wrap_socket(
-                socket.create_connection(("127.0.0.1", superlink), 30), server_hostname="127.0.0.1"
-            ) as server:
-                said = bytearray()
-                tap.said.append(said)
-                back = threading.Thread(target=pump, args=(server, node, None), daemon=True)
-                back.start()
-                pump(node, server, said)
-                back.join(1)
+        with (
+            contextlib.suppress(OSError),
+            ours.wrap_socket(plain, server_side=True) as node,
+            socket.create_connection(("127.0.0.1", superlink), 30) as onward,
+            theirs.wrap_socket(onward, server_hostname="127.0.0.1") as server,
+        ):
+            server.settimeout(None)
+            said = bytearray()
+            tap.said.append(said)
+            back = threading.Thread(target=pump, args=(server, node, None), daemon=True)
+            back.start()
+            pump(node, server, said)
+            back.join(1)
 
     def pump(source: ssl.SSLSocket, target: ssl.SSLSocket, keep: bytearray | None) -> None:
         with contextlib.suppress(OSError):
