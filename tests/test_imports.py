@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fultr"
 # From the ground up; a module imports only from lines above its own.
 LAYERS = [
     ["errors", "types"],
-    ["checks", "files", "prefetch", "streams", "threads"],
+    ["checks", "files", "prefetch", "streams", "threads", "device_file"],
     ["data"],
     ["linear"],
     ["cache", "metrics"],
@@ -24,6 +24,9 @@ LAYERS = [
     ["datasets", "rankers", "supervised"],
     ["policy"],
     ["clicks"],
+    ["device_upkeep", "device_training"],
+    ["device_view"],
+    ["device"],
     ["population", "propensity", "client", "server", "checkpoint"],
     ["estimation_kernels", "estimation"],
     ["client_estimation"],
@@ -36,7 +39,7 @@ LAYERS = [
     ["report", "estimate_figure"],
     ["__init__"],
     ["console"],
-    ["bench_flower"],
+    ["bench_flower", "bench_device"],
     ["bench", "commands", "experiment_commands", "estimate_commands"],
     ["cli_options"],
     ["cli_experiments", "cli_estimate"],
