@@ -639,7 +639,7 @@ def test_flipped_bytes_are_one_clear_error_or_do_no_harm(path):
     good, rng, said = full(path), random.Random(0), []
     with opened(path, features=40) as log:
         expected = log.training_log()
-    for _ in range(150):
+    for _ in range(60):
         at = rng.randrange(len(good))
         path.write_bytes(good[:at] + bytes([good[at] ^ (1 << rng.randrange(8))]) + good[at + 1 :])
         for file in files_of(path)[1:]:
@@ -654,7 +654,7 @@ def test_flipped_bytes_are_one_clear_error_or_do_no_harm(path):
         else:
             assert found.display.features.tobytes() == expected.display.features.tobytes()
             assert found.impressions.tolist() == expected.impressions.tolist()
-    assert len(said) > 50  # most of the file is features
+    assert len(said) > 20  # most of the file is features
     assert all(line.startswith(f"{path}: ") and "\n" not in line for line in said)
 
 

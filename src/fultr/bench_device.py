@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import numpy as np
 
@@ -34,15 +34,15 @@ def device_log(impressions: int = 2000, folder: Path | None = None) -> list[tupl
         waited = _appended(Path(made) / "waited", pages, 200, wait=True)
         logged, clicked, grown = _logged(Path(made) / "float32.db", "float32", pages, impressions)
         halved, _, grown_16 = _logged(Path(made) / "float16.db", "float16", pages, impressions)
-    ratio = float(np.median(logged) / np.median(plain))
+    ours, theirs, theirs_waiting = (float(np.median(seconds[0])) for seconds in (logged, plain, waited))
     return [
         *_times(f"impression of {_DOCUMENTS} documents, {_FEATURES} features", logged, "below 10 ms"),
         *_times("the same as float16", halved, "below 10 ms"),
         *_times("click", clicked, "below 10 ms"),
         *_times("the impression's bytes appended to a plain file", plain, ""),
         *_times("the same, waiting for the disk (fsync)", waited, ""),
-        ("  impression / append, medians", ratio, "", ""),
-        ("  impression / append and fsync, medians", float(np.median(logged) / np.median(waited)), "", "below 1"),
+        ("  impression / append, medians", ours / theirs, "", ""),
+        ("  impression / append and fsync, medians", ours / theirs_waiting, "", "below 1"),
         ("growth of the file per 1,000 impressions", grown, "MB", ""),
         ("  features alone", _DOCUMENTS * _FEATURES * 4 / 1e3, "MB", ""),
         ("growth as float16", grown_16, "MB", ""),
@@ -50,17 +50,22 @@ def device_log(impressions: int = 2000, folder: Path | None = None) -> list[tupl
 
 
 def _times(name: str, seconds: Float64s, wanted: str) -> list[tuple[str, float, str, str]]:
-    median, late = (float(value) * 1e3 for value in np.quantile(seconds, (0.5, 0.99)))
-    return [(f"{name}, median", median, "ms", ""), ("  99th percentile", late, "ms", wanted)]
+    """Median and 99th percentile. On a busy machine the clock shows what others do; the processor time is ours."""
+    clock, processor = np.quantile(seconds, (0.5, 0.99), axis=1).T * 1e3
+    return [
+        (f"{name}, median", float(clock[0]), "ms", ""),
+        ("  99th percentile", float(clock[1]), "ms", wanted),
+        ("  99th percentile of processor time", float(processor[1]), "ms", ""),
+    ]
 
 
 def _each(work: Callable[[int], object], times: int) -> Float64s:
-    """Seconds that each call took."""
-    seconds = np.empty(times)
+    """Seconds that each call took, by the clock and of the processor: [2, calls]."""
+    seconds = np.empty((2, times))
     for i in range(times):
-        begun = perf_counter()
+        begun, busy = perf_counter(), thread_time()
         work(i)
-        seconds[i] = perf_counter() - begun
+        seconds[:, i] = perf_counter() - begun, thread_time() - busy
     return seconds
 
 

@@ -6,8 +6,6 @@ simulation makes. docs/device-log.md has the answers to what can happen to a log
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 import sqlite3
@@ -20,13 +18,22 @@ from time import monotonic
 from time import time as current_time
 from typing import Literal, TextIO
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from fultr.checks import check_choice, check_number
 from fultr.device_file import WAIT, clear_errors, connect, damaged, open_file, transaction
-from fultr.device_training import DTYPES, RANKS, TrainingLog, checksum, read_training
+from fultr.device_training import TrainingLog, read_training
 from fultr.device_upkeep import Retention, apply_retention, forget_impressions, wipe
+from fultr.device_values import (
+    DTYPES,
+    checked_text,
+    checked_time,
+    checksum,
+    described_features,
+    feature_matrix,
+    query_hash,
+    ranks_of_versions,
+)
 from fultr.device_view import DeviceStats, FeatureSchema, export_lines, read_schemas, read_stats
 from fultr.errors import FultrError
 from fultr.files import written_whole
@@ -97,7 +104,7 @@ class DeviceLog:
             hold_text: store the `text` of impressions. Otherwise it is dropped.
         """
         check_choice("dtype", dtype, tuple(DTYPES))
-        described = None if features is None else _described(features)
+        described = None if features is None else described_features(features)
         file = Path(path).resolve()
         connection = open_file(file, create=features is not None)
         try:
@@ -145,15 +152,26 @@ class DeviceLog:
                 which each has each displayed document; 0 if it does not display it.
             text: whatever the user should find in an export; stored only in a log that was opened with `hold_text`.
         """
-        key = self._hashed(query)
-        when = _time(time)
-        matrix = self._matrix(features)
-        ranks = None if other_ranks is None else _other_ranks(other_ranks, len(matrix))
+        key = query_hash(query, self._key)
+        when = checked_time(time)
+        matrix = feature_matrix(features, self._width, self._dtype)
+        ranks = None if other_ranks is None else ranks_of_versions(other_ranks, len(matrix))
         bits, documents = matrix.itemsize * 8, len(matrix)
         stored = matrix.tobytes()
         check = checksum(when, key, bits, documents, ranks, stored)
-        kept = _text("text", text) if self._hold_text and text is not None else None
-        values = (when, key, _text("version", version), self._schema, bits, documents, check, kept, ranks, stored)
+        kept = checked_text("text", text) if self._hold_text and text is not None else None
+        values = (
+            when,
+            key,
+            checked_text("version", version),
+            self._schema,
+            bits,
+            documents,
+            check,
+            kept,
+            ranks,
+            stored,
+        )
         with self._connected() as connection:
             id_ = connection.execute(
                 "INSERT INTO impressions (time, query, version, schema, bits, documents, checksum, text, other_ranks, "
@@ -176,7 +194,7 @@ class DeviceLog:
         """
         check_number("rank", rank, least=1, whole=True)
         check_number("impression", impression, whole=True)
-        when, id_, at = _time(time), int(impression), int(rank)
+        when, id_, at = checked_time(time), int(impression), int(rank)
         if not 1 <= id_ <= _LARGEST_ID:
             return False
         with self._connected() as connection:
@@ -220,8 +238,8 @@ class DeviceLog:
                 self.path,
                 schema=self._schema,
                 width=self._width,
-                since=-math.inf if since is None else _time(since),
-                until=math.inf if until is None else _time(until),
+                since=-math.inf if since is None else checked_time(since),
+                until=math.inf if until is None else checked_time(until),
                 version=version,
                 displayed=displayed,
             )
@@ -242,8 +260,8 @@ class DeviceLog:
         if (query is not None) + (before is not None) + bool(all) != 1:
             raise FultrError("forget: expected exactly one of query, before and all")
         condition, value = (
-            ("query = ?", self._hashed(query)) if query is not None else
-            ("time < ?", _time(before)) if before is not None else
+            ("query = ?", query_hash(query, self._key)) if query is not None else
+            ("time < ?", checked_time(before)) if before is not None else
             ("id >= ?", 0)
         )  # fmt: skip
         with self._connected() as connection:
@@ -308,39 +326,6 @@ class DeviceLog:
         if self._retention is not None:
             apply_retention(connection, self._retention, current_time())
 
-    def _hashed(self, query: str | bytes | int) -> bytes:
-        """The query's keyed hash; a text, bytes and a number are never the same query."""
-        if isinstance(query, str):
-            data = b"s" + query.encode("utf-8", "surrogatepass")
-        elif isinstance(query, bytes):
-            data = b"b" + query
-        elif isinstance(query, int | np.integer) and not isinstance(query, bool):
-            data = b"i%d" % int(query)
-        else:
-            raise FultrError(f"query: expected a text, bytes or a whole number, found {type(query).__name__}")
-        return hashlib.blake2b(data, key=self._key, digest_size=16).digest()
-
-    def _matrix(self, features: ArrayLike) -> np.ndarray:
-        """[K, features] in the type that they are stored in."""
-        dtype = DTYPES[self._dtype]
-        try:
-            with np.errstate(over="ignore"):
-                matrix = np.ascontiguousarray(np.asarray(features), dtype)
-        except (TypeError, ValueError):
-            raise FultrError("features: expected numbers, a row for each displayed document") from None
-        if matrix.ndim != 2 or matrix.shape[1] != self._width or not len(matrix):
-            raise FultrError(
-                f"features: expected a row of {self._width} for each displayed document, at least one; "
-                f"found shape {np.shape(features)}"
-            )
-        if not np.isfinite(matrix).all():
-            row, column = np.argwhere(~np.isfinite(matrix))[0]
-            raise FultrError(
-                f"features: expected finite numbers that a {self._dtype} can hold, "
-                f"found {np.asarray(features)[row, column]} at rank {row + 1}, feature {column + 1}"
-            )
-        return matrix
-
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
         """The connection, for as long as the block lasts."""
@@ -368,20 +353,6 @@ class DeviceLog:
             self._connection = None
 
 
-def _described(features: Sequence[str] | int) -> tuple[int, str]:
-    """How many features there are, and how their schema is stored."""
-    if isinstance(features, int | np.integer):
-        check_number("features", features, least=1, most=100_000, whole=True)
-        return int(features), json.dumps(int(features))
-    names = list(features)
-    if isinstance(features, str) or not names or not all(isinstance(name, str) for name in names):
-        raise FultrError("features: expected their number, or a list of their names")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise FultrError(f"features: expected different names, found {twice!r} twice")
-    return len(names), json.dumps(names)
-
-
 def _schema(path: Path, connection: sqlite3.Connection, described: tuple[int, str] | None) -> tuple[int, int]:
     """Id and number of features of the schema that a log is opened with; a new one is noted."""
     if described is not None:
@@ -398,33 +369,6 @@ def _schema(path: Path, connection: sqlite3.Connection, described: tuple[int, st
     if found is None:
         raise FultrError(f"{path}: is an empty log: open it with the names or the number of its features")
     return int(found[0]), int(found[1])
-
-
-def _time(time: float | None) -> float:
-    if time is None:
-        return current_time()
-    check_number("time", time)
-    return float(time)
-
-
-def _text(name: str, value: str) -> str:
-    if not isinstance(value, str):
-        raise FultrError(f"{name}: expected a text, found {type(value).__name__}")
-    return value.encode("utf-8", "replace").decode()  # a lone surrogate is no text that could be stored
-
-
-def _other_ranks(given: ArrayLike, documents: int) -> bytes:
-    ranks = np.asarray(given)
-    if ranks.ndim != 2 or len(ranks) != documents or not ranks.size or ranks.dtype.kind not in "iu":
-        raise FultrError(
-            f"other_ranks: expected whole numbers, a row for each of the {documents} documents and a column for each "
-            f"version; found shape {ranks.shape} of {ranks.dtype}"
-        )
-    if ranks.min() < 0 or ranks.max() > np.iinfo(RANKS).max:
-        raise FultrError(f"other_ranks: expected ranks from 1, or 0 for none; found {ranks.min()} to {ranks.max()}")
-    if not (ranks == np.arange(1, documents + 1)[:, np.newaxis]).all(axis=0).any():
-        raise FultrError("other_ranks: expected one version to have the documents at ranks 1, 2, ... as displayed")
-    return ranks.astype(RANKS).tobytes()
 
 
 def _before_fork() -> None:

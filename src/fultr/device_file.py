@@ -209,7 +209,8 @@ def _make_private(path: Path) -> None:
 
 def upgrade(path: Path, connection: sqlite3.Connection) -> None:
     """Take the steps from the file's version of the tables to this one's: all of them, or none."""
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on an empty file only
+    if not connection.execute("PRAGMA page_count").fetchone()[0]:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # is possible in an empty file only
     with transaction(connection):
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         _check_version(path, version)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,11 @@ from numpy.typing import NDArray
 from fultr.checks import check_number, check_seed
 from fultr.clicks import ClickLog
 from fultr.device_file import damaged
+from fultr.device_values import DTYPES, RANKS, checksum
 from fultr.policy import Display, packed
 from fultr.streams import Purpose, uniforms
 from fultr.types import Bools, Float32s, Int64s
 
-DTYPES = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
-RANKS = np.dtype("<u2")
 COLUMNS = "id, time, query, bits, documents, checksum, other_ranks, features"
 
 
@@ -95,12 +93,6 @@ class Stored(NamedTuple):
         if self.other_ranks is None:
             return None
         return np.frombuffer(self.other_ranks, RANKS).reshape(self.documents, -1).astype(np.int64)
-
-
-def checksum(time: float, query: bytes, bits: int, documents: int, other_ranks: bytes | None, features: bytes) -> int:
-    """By which damage inside a row is noticed: SQLite itself does not."""
-    begun = crc32(struct.pack("<dqq", time, bits, documents) + query)
-    return crc32(features, crc32(other_ranks or b"", begun))
 
 
 def read_training(

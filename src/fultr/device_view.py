@@ -81,9 +81,9 @@ def read_stats(connection: sqlite3.Connection, path: Path, current: int) -> Devi
         "FROM impressions",
         (current,),
     ).fetchone()
-    clicks = connection.execute("SELECT count(*), count(DISTINCT impression) FROM clicks").fetchone()
+    clicks, clicked = connection.execute("SELECT count(*), count(DISTINCT impression) FROM clicks").fetchone()
     shown, queries, other, texts, oldest, newest = impressions
-    return DeviceStats(shown, *clicks, queries, other, texts, oldest, newest, size_of(path))
+    return DeviceStats(shown, clicks, clicked, queries, other, texts, oldest, newest, size_of(path))
 
 
 def export_lines(connection: sqlite3.Connection, path: Path, current: int) -> Iterator[str]:
