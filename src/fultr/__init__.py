@@ -16,6 +16,9 @@ from fultr.client import LocalTraining
 from fultr.comparisons import comparison
 from fultr.data import Description, RankingData, Splits
 from fultr.datasets import load
+from fultr.device import DeviceLog
+from fultr.device_training import TrainingLog
+from fultr.device_upkeep import Retention
 from fultr.diagnostics import Diagnosis, diagnose
 from fultr.errors import FultrError
 from fultr.estimates import Estimate, Measured, estimate
@@ -46,6 +49,7 @@ __all__ = [
     "ClickModel",
     "Curve",
     "Description",
+    "DeviceLog",
     "Diagnosis",
     "Estimate",
     "Estimator",
@@ -67,6 +71,7 @@ __all__ = [
     "Plan",
     "PolicySettings",
     "RankingData",
+    "Retention",
     "RunSettings",
     "ServerOptimiser",
     "Sessions",
@@ -74,6 +79,7 @@ __all__ = [
     "Source",
     "Splits",
     "Summary",
+    "TrainingLog",
     "Verdict",
     "Version",
     "Versions",

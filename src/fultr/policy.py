@@ -143,6 +143,7 @@ class Display:
         shown: int64 [queries, K]: the row displayed at each rank; -1 past the last document.
         documents: int64 [queries, K]: the same as rows of the data set.
         versions: how many logging policies are in use; query q of version v has number v x queries + q.
+        recorded_ranks: `other_ranks`, where a log recorded them and nobody has the versions' rankings.
     """
 
     features: Float32s
@@ -150,10 +151,13 @@ class Display:
     shown: Int64s
     documents: Int64s
     versions: int = 1
+    recorded_ranks: Int64s | None = None
 
     @cached_property
     def other_ranks(self) -> Int64s:
         """[queries, K, versions] at which rank each version has the document displayed at each rank; -1: nowhere."""
+        if self.recorded_ranks is not None:
+            return self.recorded_ranks
         queries = self.queries // self.versions
         shown = self.documents.reshape(self.versions, queries, self.ranks)
         found = np.full((self.versions, queries, self.ranks, self.versions), -1)
@@ -167,7 +171,7 @@ class Display:
     @cached_property
     def longest(self) -> int:
         """The largest number of documents that a clicked one is compared with."""
-        return int(np.diff(self.offsets).max())
+        return int(np.diff(self.offsets).max(initial=0))
 
     @property
     def queries(self) -> int:
@@ -213,14 +217,14 @@ def display(
         return Display(data.features, data.offsets, documents, documents)
     offsets = np.r_[0, np.cumsum(there.sum(axis=1))]
     shown = np.where(there, offsets[:-1, np.newaxis] + np.arange(displayed), -1)
-    return Display(_packed(data.features, documents[there]), offsets, shown, documents, len(versions))
+    return Display(packed(data.features, documents[there]), offsets, shown, documents, len(versions))
 
 
-def _packed(features: Float32s, rows: Int64s) -> Float32s:
+def packed(features: Float32s, rows: Int64s) -> Float32s:
     """The given rows, copied to lie one after the other, each padded with zeros to whole cache lines."""
     lines = -(-features.shape[1] // 16)
     memory = np.zeros(rows.size * lines * 16 + 16, np.float32)
     skip = -(memory.ctypes.data // 4) % 16
-    packed = memory[skip : skip + rows.size * lines * 16].reshape(rows.size, lines * 16)
-    packed[:, : features.shape[1]] = features[rows]
-    return packed
+    block = memory[skip : skip + rows.size * lines * 16].reshape(rows.size, lines * 16)
+    block[:, : features.shape[1]] = features[rows]
+    return block

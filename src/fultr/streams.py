@@ -43,6 +43,7 @@ class Purpose(IntEnum):
     RANDOM_RANKING = 15
     BOOTSTRAP = 40
     HALVES = 41
+    HELD_OUT = 60
 
 
 @njit(cache=True)
