@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    from fultr import accuracy as module  # under its own name, which the processes of the runs know
-
-    module.main()
+    import_module("fultr.accuracy").main()  # under its own name, which the processes of the runs know
