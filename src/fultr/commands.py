@@ -71,7 +71,8 @@ def simulate_once(
     if settings.propensity in KINDS:
         weighed = zip(last["used"], last["true"], last["mass"], strict=True)
         ranks = [[f"{k}", f"{u:.3f}", f"{t:.3f}", f"{m:.2f}"] for k, (u, t, m) in enumerate(weighed, 1)]
-        print_table([["rank", "estimated", "true examination", "weight, of its due"], *ranks], title="In the last round")
+        head = ["rank", "estimated", "true examination", "weight, of its due"]
+        print_table([head, *ranks], title="In the last round")
     if out is not None:
         say(f"Ranker: {out / 'ranker.json'}  (with curve.csv, settings.json and checkpoint.npz beside it)")
 
