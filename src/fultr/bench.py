@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from fultr.bench_device import device_log
 from fultr.bench_flower import flower_round
 from fultr.clicks import ClickLog, ClickModel, Sessions, attraction, examination, simulate_clicks
 from fultr.client import LocalTraining, add_updates
@@ -57,6 +58,7 @@ def run_benchmarks(names: Sequence[str], as_json: bool) -> None:
         "estimate": _bench_estimate,
         "evaluate": _bench_evaluate,
         "read": _bench_read,
+        "device": _bench_device,
         "flower": _bench_flower,
     }
     figures = [figure for name in names for figure in benchmarks[name]()]
@@ -69,6 +71,11 @@ def run_benchmarks(names: Sequence[str], as_json: bool) -> None:
 def _bench_flower() -> list[Figure]:
     """A round against the same round in Flower's simulation engine."""
     return [Figure(*row) for row in flower_round()]
+
+
+def _bench_device() -> list[Figure]:
+    """Logging on a device against appending to a file."""
+    return [Figure(*row) for row in device_log()]
 
 
 def _best(work: Callable[[], object], times: int) -> float:

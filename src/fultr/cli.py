@@ -285,19 +285,19 @@ def make_data(name: str, out: Path | None, seed: int, compress: str | None, thre
 
 
 @cli.command()
-@click.argument("what", nargs=-1, type=click.Choice(["round", "estimate", "evaluate", "read", "flower"]))
+@click.argument("what", nargs=-1, type=click.Choice(["round", "estimate", "evaluate", "read", "device", "flower"]))
 @json_option
 def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits or to other software, in one run.
 
     round: a round of federated training against reading the same features from memory. evaluate: 32 rankers against
-    one. estimate: estimation of propensities against training. read: a LETOR file against scikit-learn. All these
-    without an argument; they need about 3 GB of memory and 1 GB of disk. flower: a round against the same in Flower's
-    simulation engine (pip install 'fultr[flower]').
+    one. estimate: estimation of propensities against training. read: a LETOR file against scikit-learn. device: the
+    on-device log against appending to a file. All these without an argument; they need about 3 GB of memory and 1 GB of
+    disk. flower: a round against the same in Flower's simulation engine (pip install 'fultr[flower]').
     """
     from fultr.bench import run_benchmarks
 
-    run_benchmarks(what or ("round", "estimate", "evaluate", "read"), as_json)
+    run_benchmarks(what or ("round", "estimate", "evaluate", "read", "device"), as_json)
 
 
 @cli.command()

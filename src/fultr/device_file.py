@@ -168,9 +168,13 @@ def _check_header(path: Path) -> None:
     if len(header) < 100:
         raise damaged(path, f"only {len(header)} bytes are left")
     version, application = struct.unpack_from(">i4xi", header, 60)
-    if application != APPLICATION:
-        raise FultrError(f"{path}: is an SQLite database of another application: choose another path")
-    _check_version(path, version)
+    if application != APPLICATION and (application or version):
+        raise _foreign(path)
+    _check_version(path, version)  # without both, it may be a file that a killed process has begun
+
+
+def _foreign(path: Path) -> FultrError:
+    return FultrError(f"{path}: is an SQLite database of another application: choose another path")
 
 
 def _check_version(path: Path, version: int) -> None:
@@ -181,13 +185,22 @@ def _check_version(path: Path, version: int) -> None:
         )
 
 
+def _check_content(path: Path, connection: sqlite3.Connection) -> int:
+    """Refuse tables that are another application's or newer; returns the version of the log's, 0 if there are none."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    _check_version(path, version)
+    if not version and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise _foreign(path)
+    return version
+
+
 def _check_tables(path: Path) -> None:
     """Read a little of every table through a connection that cannot write; damage shows as an SQLite error."""
     if not path.stat().st_size:
         return
     try:
         with closing(connect(path, write=False)) as connection:
-            _check_version(path, connection.execute("PRAGMA user_version").fetchone()[0])
+            _check_content(path, connection)
             for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
                 connection.execute(f"SELECT * FROM {table} LIMIT 1").fetchone()
     except sqlite3.OperationalError as error:
@@ -209,11 +222,10 @@ def _make_private(path: Path) -> None:
 
 def upgrade(path: Path, connection: sqlite3.Connection) -> None:
     """Take the steps from the file's version of the tables to this one's: all of them, or none."""
-    if not connection.execute("PRAGMA page_count").fetchone()[0]:
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # is possible in an empty file only
+    if not _check_content(path, connection):
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # is possible only before there are tables
     with transaction(connection):
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        _check_version(path, version)
+        version = _check_content(path, connection)
         for step in STEPS[version:]:
             for statement in step.split(";\n"):
                 connection.execute(statement)
