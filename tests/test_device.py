@@ -345,7 +345,7 @@ def test_an_export_has_everything_and_only_its_owner_may_read_it(path, tmp_path)
         log.log_click(first, 1, time=5)
     with opened(path, features=3, dtype="float16") as log:
         log.log_impression("q", [[0.1, 2, 3]], time=1e300, text="dropped")
-        target = tmp_path / "out.jsonl"
+        target = tmp_path / "search.db.jsonl"
         assert log.export(target) == 2
         stream = io.StringIO()
         assert log.export(stream) == 2

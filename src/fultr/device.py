@@ -21,7 +21,7 @@ from typing import Literal, TextIO
 from numpy.typing import ArrayLike
 
 from fultr.checks import check_choice, check_number
-from fultr.device_file import WAIT, clear_errors, connect, damaged, open_file, transaction
+from fultr.device_file import WAIT, clear_errors, connect, damaged, files_of, open_file, transaction
 from fultr.device_training import TrainingLog, read_training
 from fultr.device_upkeep import Retention, apply_retention, forget_impressions, wipe
 from fultr.device_values import (
@@ -286,8 +286,8 @@ class DeviceLog:
         if not isinstance(target, str | os.PathLike):
             return self._export(target)
         path = Path(target)
-        if path.resolve().name.startswith(self.path.name) and path.resolve().parent == self.path.parent:
-            raise FultrError(f"{path}: is the log itself, or beside it by its name: export to another path")
+        if path.resolve() in files_of(self.path):
+            raise FultrError(f"{path}: is the log itself: export to another path")
         with (
             written_whole(path) as temporary,
             open(temporary, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file,

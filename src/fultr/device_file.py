@@ -210,11 +210,16 @@ def _check_tables(path: Path) -> None:
             raise
 
 
+def files_of(path: Path) -> list[Path]:
+    """The log's file and those that SQLite may keep beside it."""
+    return [path, *(path.with_name(path.name + ending) for ending in _ALONGSIDE)]
+
+
 def _make_private(path: Path) -> None:
     """Nobody but the owner may read the log; SQLite gives the files beside it the mode of the file."""
     if os.name != "posix":
         return
-    for file in [path, *(path.with_name(path.name + ending) for ending in _ALONGSIDE)]:
+    for file in files_of(path):
         with suppress(FileNotFoundError):
             if file.stat().st_mode & 0o077:
                 file.chmod(0o600)
@@ -254,7 +259,7 @@ def _use_wal(path: Path, connection: sqlite3.Connection) -> None:
 def size_of(path: Path) -> int:
     """Bytes on disk, of the file and those beside it."""
     total = 0
-    for file in [path, *(path.with_name(path.name + ending) for ending in _ALONGSIDE)]:
+    for file in files_of(path):
         with suppress(FileNotFoundError):
             total += file.stat().st_size
     return total
