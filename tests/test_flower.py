@@ -33,6 +33,7 @@ from fultr.deployment_processes import running, service_process, start
 from fultr.deployment_train import follow, submit
 from fultr.flower.messages import failure_record, read_reply, read_task, reply_record, task_record
 from fultr.flower.server_app import write_version
+from fultr.processes import is_running
 from fultr.versions import Versions
 
 DEVICES, ROUNDS = 5, 3
@@ -215,7 +216,10 @@ def test_a_killed_superlink_costs_no_round(data, federation, tmp_path):
     asked = deployment.folder / "told-0" / "asked-1"
     while not asked.exists():
         time.sleep(0.05)
-    os.kill(service_process(deployment, "superlink").number, signal.SIGKILL)
+    superlink = service_process(deployment, "superlink")
+    os.kill(superlink.number, signal.SIGKILL)
+    while is_running(superlink):
+        time.sleep(0.05)
     assert len(reports(deployment, "killed")) == 1
     start(deployment.folder, 180)
     assert train(deployment, settings, "killed").tobytes() == whole.weights.tobytes()
