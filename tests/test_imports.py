@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
+
+import fultr
 
 SOURCE = Path(__file__).parents[1] / "src" / "fultr"
 # From the ground up; a module imports only from lines above its own.
@@ -87,3 +93,27 @@ def test_modules_import_from_below_only():
 def test_modules_are_short():
     for path in MODULES.values():
         assert len(path.read_text().splitlines()) <= 420, path.name
+
+
+def test_public_names_are_where_they_are_said_to_be():
+    """Each is listed three times: for users, for type checkers, and with the module that it is imported from."""
+    tree = ast.parse(MODULES["__init__"].read_text())
+    typed = {
+        alias.name: (node.module or "").removeprefix("fultr.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fultr.")
+        for alias in node.names
+    }
+    assert typed == fultr._HOMES
+    assert sorted(typed) == sorted(fultr.__all__)
+    for name in fultr.__all__:
+        assert getattr(fultr, name) is not None
+    with pytest.raises(AttributeError):
+        fultr.nothing_of_the_kind  # noqa: B018
+
+
+def test_a_device_imports_little():
+    """What a node loads for every message: not what draws, reads data sets or runs experiments."""
+    loaded = "import sys, fultr.federation; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"matplotlib", "pyarrow", "joblib", "scipy.cluster", "scipy.stats", "pandas"} & set(found)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-from scipy.cluster.vq import kmeans2
 
 from fultr.checks import check_choice, check_number
 from fultr.clicks import NO_POOLS, ClickModel, bias_severities
@@ -128,6 +127,8 @@ def _pools(train: RankingData, users: FiniteUsers, seed: int) -> Int32s:
 
 def query_clusters(train: RankingData, clusters: int, seed: int) -> Int64s:
     """The cluster of each query: k-means on the mean of its documents' features."""
+    from scipy.cluster.vq import kmeans2  # slow to import, and seldom needed
+
     sums: Float32s = np.add.reduceat(train.features, train.offsets[:-1], axis=0)
     means: Float64s = sums / np.diff(train.offsets)[:, np.newaxis]
     clusters = min(clusters, train.queries)

@@ -25,6 +25,15 @@ from fultr.versions import Version, Versions
 
 app = ServerApp()
 _POLL = 0.25  # seconds between two looks for replies
+_ERRORS = {
+    1: "its app cannot be loaded",
+    2: "its app failed",
+    3: "no answer in time",
+    4: "no answer in time",
+    5: "it cannot be reached",
+    7: "it got another app",
+    8: "its app crashed",
+}  # Flower's codes, in words
 _AGAIN = 10.0  # seconds until a node that did not is asked again
 
 
@@ -140,4 +149,8 @@ class FlowerDevices:
                     continue
                 for reply in replies:
                     del waiting[identity]
-                    yield node, reply.content if reply.has_content() else f"Flower: error {reply.error.code}"
+                    yield node, reply.content if reply.has_content() else _in_words(reply.error.code)
+
+
+def _in_words(code: int) -> str:
+    return _ERRORS.get(code, f"Flower's error {code}")
