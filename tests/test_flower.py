@@ -252,7 +252,7 @@ def test_bad_silent_and_dying_nodes_harm_nobody(data, federation, tmp_path):
     assert "its reply cannot be read" in first["refused"]["3"]
     assert first["refused"]["4"] == "training failed"
     assert "its norm is" in second["refused"]["1"]
-    assert set(second["silent"]) | set(second["refused"]) >= {2}
+    assert all(str(client) in second["refused"] or client in second["silent"] for client in (2, 3))
     assert second["accepted"] == [0, 4]
     assert found.tobytes() == expected.weights.tobytes()
     behave(deployment.folder)
