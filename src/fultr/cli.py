@@ -151,7 +151,7 @@ def simulate(
     Examples
       fultr simulate                                     FedIPS with known propensities
       fultr simulate --propensity none                   FedAvg: no correction
-      fultr simulate --propensity pooled                 propensities estimated from the clicks
+      fultr simulate --propensity shrunk                 propensities estimated from the clicks
       fultr simulate --propensity harvested --policies 2
       fultr simulate --server adam --server-rate 0.1 --gamma 2
       fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine

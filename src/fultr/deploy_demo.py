@@ -24,7 +24,7 @@ displayed = 5
 rounds = {rounds}
 least_devices = {nodes}
 timeout = 120.0
-propensity = "pooled"
+propensity = "shrunk"
 client_rate = 0.001
 server_rate = 3.0
 """

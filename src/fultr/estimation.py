@@ -58,7 +58,8 @@ class Estimator:
     """How examination is estimated.
 
     Attributes:
-        kind: "personal", "pooled", "shrunk", "power-law" or "harvested".
+        kind: "personal", "pooled", "shrunk", "power-law" or "harvested"; docs/estimating.md says why "shrunk" is the
+            default.
         relevance: the server optimiser of F.
         start: examination of every rank below the first, before anything is known.
         iterations: of EM on a client ("personal").
@@ -69,7 +70,7 @@ class Estimator:
         remember: a client that comes back still knows what it counted; fresh users remember nothing.
     """
 
-    kind: Kind = "pooled"
+    kind: Kind = "shrunk"
     relevance: ServerOptimiser = ServerOptimiser("adam", 0.03)
     start: float = 0.5
     iterations: int = 10

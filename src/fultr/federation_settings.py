@@ -32,7 +32,7 @@ class FederationSettings:
         attempts: at a round, before the run is given up.
         timeout: seconds that devices have to reply.
         patience: seconds that the server waits for devices to connect.
-        propensity: what clicks are divided by: an estimator ("pooled", "personal", "shrunk", "power-law",
+        propensity: what clicks are divided by: an estimator ("shrunk", "pooled", "personal", "power-law",
             "harvested"), "none", or one number a rank such as "1,0.5,0.33".
         client_rate: eta_l; loss, metric, clip (0: none) and epochs are those of `LocalTraining`.
         server_rate: eta_g; server, beta1, beta2 and tau are those of `ServerOptimiser`.
@@ -58,7 +58,7 @@ class FederationSettings:
     attempts: int = 3
     timeout: float = 60.0
     patience: float = 300.0
-    propensity: str = "pooled"
+    propensity: str = "shrunk"
     client_rate: float = LocalTraining.learning_rate
     server_rate: float = ServerOptimiser.learning_rate
     server: Literal["sgd", "momentum", "adagrad", "adam", "yogi"] = ServerOptimiser.kind
