@@ -266,10 +266,7 @@ def end_apps(folder: Path) -> None:
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             with contextlib.suppress(OSError):
-                if (
-                    os.readlink(process / "cwd") == str(folder)
-                    and b"flwr-clientapp" in (process / "cmdline").read_bytes()
-                ):
+                if (process / "cwd").readlink() == folder and b"flwr-clientapp" in (process / "cmdline").read_bytes():
                     os.kill(int(process.name), signal.SIGKILL)
 
 
