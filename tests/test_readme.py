@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def test_the_example_runs(tmp_path, monkeypatch):
 def test_commands_and_options_exist():
     for line in re.findall(r"^fultr .*", README, re.MULTILINE):
         words = line.split("#")[0].split()[1:]
-        command = words[:2] if words[0] == "data" else words[:1]
+        command = words[:2] if words[0] in ("data", "device", "deploy") else words[:1]
         shown = CliRunner().invoke(cli, [*command, "--help"]).output
         for option in re.findall(r"--[a-z-]+", line):
             assert option in shown, line
@@ -36,4 +37,11 @@ def test_commands_and_options_exist():
 def test_links_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-            assert (page.parent / target).exists(), (page.name, target)
+            if not target.startswith("https://"):
+                assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_what_an_update_gives_away_is_as_the_page_shows():
+    found = doctest.testfile(str(ROOT / "docs" / "what-leaves-a-device.md"), module_relative=False)
+    assert found.attempted > 5
+    assert not found.failed
