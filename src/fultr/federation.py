@@ -187,7 +187,7 @@ def federate(
     judged = None
     if settings.held_out:
         task = task_of(settings, state.done, state.server)
-        replies, _, _ = _ask(devices, task, _cohort(devices, settings, state.done, tell), settings)
+        replies, _, _ = _ask(devices, task, devices.connected(), settings)  # whoever is there
         judged = combine_judgements(replies)
     return Trained(state.server.weights, state.server, state.done, judged)
 
