@@ -210,7 +210,7 @@ def test_failing_init_leaves_nothing(tmp_path, monkeypatch):
     (["start", "{new}"], "new: is not a deployment; make one with: fultr deploy init"),
     (["stop", "{full}"], "full: is not a deployment"),
     (["status", "{full}"], "full: is not a deployment"),
-    (["train", "{old}"], "no SuperLink answers at 127.0.0.1:"),
+    (["train", "{old}"], "federation.toml: features: expected the number of a document's features, found nothing"),
     (["register", "{old}"], "no SuperLink answers at 127.0.0.1:"),
 ])  # fmt: skip
 def test_refusals_are_one_line(tmp_path, capsys, arguments, message):
