@@ -19,7 +19,7 @@ from deployments import time_limit
 import fultr
 from fultr.device import DeviceLog
 from fultr.device_simulation import PERIOD, fill_devices
-from fultr.federation import LocalDevices, federate, reply_from, task_of
+from fultr.federation import LocalDevices, Trained, federate, reply_from, task_of
 from fultr.federation_settings import FederationSettings
 from fultr.population import FiniteUsers
 from fultr.rounds import ServerSide
@@ -319,10 +319,8 @@ def test_messages_are_small(data, federation):
 
 def test_versions_follow_each_other(data, tmp_path):
     settings = settings_of(data)
-    server = ServerSide.initial(settings.algorithm(), np.ones(64, np.float32), 5)
-    from fultr.federation import Trained
-
-    first = write_version(Trained(server.weights, server, 1, None), settings, tmp_path)
-    assert write_version(Trained(server.weights, server, 1, None), settings, tmp_path).name == first.name
-    second = write_version(Trained(server.weights * 2, server, 2, None), settings, tmp_path)
+    weights = np.ones(64, np.float32)
+    first = write_version(Trained(weights, 1, None), settings, tmp_path)
+    assert write_version(Trained(weights, 1, None), settings, tmp_path).name == first.name
+    second = write_version(Trained(weights * 2, 2, None), settings, tmp_path)
     assert second.parent == first.name

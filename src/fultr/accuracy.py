@@ -76,7 +76,7 @@ def _of(task: tuple[RunSettings, int]) -> Accuracy:
 def _each(settings: Iterable[RunSettings], repeats: int = REPEATS) -> list[list[Accuracy]]:
     """Several runs of each of the settings, on all cores."""
     tasks = [(setting, seed) for setting in settings for seed in range(repeats)]
-    found = dict.fromkeys(range(len(tasks)), Accuracy(np.ones(1), np.ones(1), np.ones(1)))
+    found: dict[int, Accuracy] = {}
     for i, result, _ in each_finished(_of, tasks, workers=default_threads()):
         found[i] = result
     return [[found[i + r] for r in range(repeats)] for i in range(0, len(tasks), repeats)]

@@ -18,11 +18,9 @@ from fultr.federation_settings import FederationSettings
 _WARN_DAYS = 30
 
 
-def init_command(folder: Path, nodes: int | None, address: str | None, name: str | None, quiet: bool = False) -> None:
-    """Write a deployment, or add what it lacks; quietly, without the names of its files."""
+def init_command(folder: Path, nodes: int | None, address: str | None, name: str | None) -> None:
+    """Write a deployment, or add what it lacks."""
     written = init_deployment(folder, nodes, address, name)
-    if quiet:
-        return
     deployment = load_deployment(folder)
     for line in written:
         print(line)

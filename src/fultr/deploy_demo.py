@@ -10,7 +10,8 @@ import numpy as np
 from fultr.console import print_table, say, working
 from fultr.data import Splits
 from fultr.datasets import load
-from fultr.deploy_commands import init_command, start_command, stop_command, train_command
+from fultr.deploy_commands import start_command, stop_command, train_command
+from fultr.deployment import init_deployment
 from fultr.device_simulation import fill_devices
 from fultr.metrics import mean_over_queries, ndcg_of_rankers
 from fultr.policy import train_policy
@@ -42,7 +43,7 @@ def demo_command(folder: Path | None, nodes: int, rounds: int, seed: int) -> Non
 
 def _demo(folder: Path, nodes: int, rounds: int, seed: int) -> None:
     say(f"1 of 4: certificates, keys and configuration of {nodes} nodes")
-    init_command(folder, nodes, None, None, quiet=True)
+    init_deployment(folder, nodes)
     say("2 of 4: simulated users fill the devices' logs")
     with working("Loading the data"):
         data = load("synthetic")

@@ -7,7 +7,6 @@ period t. A federation that replays the logs period by period ends with the weig
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,6 @@ from fultr.data import Splits
 from fultr.device import DeviceLog
 from fultr.errors import FultrError
 from fultr.files import make_folder
-from fultr.metrics import default_relevant_grade
 from fultr.policy import PolicySettings, display, train_policy
 from fultr.population import FiniteUsers, cohorts
 
@@ -58,8 +56,6 @@ def fill_devices(
             raise FultrError(f"{path}: there is a log already; give another folder")
         make_folder(Path(path).parent)
     train = data.train
-    grade = default_relevant_grade(train) if model.relevant_grade is None else model.relevant_grade
-    model = replace(model, relevant_grade=grade)
     shown = display(train, train_policy(train, policy, seed), displayed=displayed, seed=seed)
     attracted = attraction(train, shown, model)
     users = cohorts(FiniteUsers(len(paths)), train, model, len(paths), seed)

@@ -114,13 +114,11 @@ class Trained:
 
     Attributes:
         weights: float32 [features].
-        server: all that the server knows.
         rounds: that were done.
         judged: the final weights, by held-out clicks.
     """
 
     weights: Float32s
-    server: ServerSide
     rounds: int
     judged: Judgement | None
 
@@ -189,7 +187,7 @@ def federate(
         task = task_of(settings, state.done, state.server)
         replies, _, _ = _ask(devices, task, devices.connected(), settings)  # whoever is there
         judged = combine_judgements(replies)
-    return Trained(state.server.weights, state.server, state.done, judged)
+    return Trained(state.server.weights, state.done, judged)
 
 
 def task_of(settings: FederationSettings, t: int, server: ServerSide) -> Task:
@@ -233,11 +231,11 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[str], object]) -
             "attempts; the rounds before are kept, and the same command goes on from there"
         )
     collected = add_up(task, accepted)
-    state.server = server_round(settings.algorithm(), state.server, collected, len(accepted))
+    algorithm = settings.algorithm()
+    state.server = server_round(algorithm, state.server, collected, len(accepted))
     state.done += 1
     state.repliers.append(sorted(accepted))
-    estimation = state.server.estimation
-    source = settings.algorithm().propensity
+    estimation, source = state.server.estimation, algorithm.propensity
     believed = broadcast(source, estimation).pooled.tolist() if isinstance(source, Estimator) and estimation else []
     return RoundReport(
         state.done,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from fultr.checks import check_choice, check_number
+from fultr.checks import check_number
 from fultr.client import LocalTraining
 from fultr.errors import FultrError
 from fultr.estimation import KINDS, Estimator
@@ -94,7 +94,6 @@ class FederationSettings:
         check_number("attempts", self.attempts, least=1, whole=True)
         check_number("timeout", self.timeout, above=0)
         check_number("patience", self.patience, above=0)
-        check_choice("server", self.server, ("sgd", "momentum", "adagrad", "adam", "yogi"))
         check_number("clip", self.clip, least=0)
         check_number("held_out", self.held_out, least=0, below=1)
         check_number("least_clicks", self.least_clicks, least=0, whole=True)
