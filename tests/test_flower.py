@@ -9,6 +9,7 @@ import os
 import signal
 import struct
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from deployments import time_limit
 import fultr
 from fultr.device import DeviceLog
 from fultr.device_simulation import PERIOD, fill_devices
+from fultr.errors import FultrError
 from fultr.federation import LocalDevices, Trained, federate, reply_from, task_of
 from fultr.federation_settings import FederationSettings
 from fultr.population import FiniteUsers
@@ -30,7 +32,8 @@ if importlib.util.find_spec("flwr") is None:
 from wiretap import Tap, tapped
 
 from fultr.deployment import Deployment, free_port, init_deployment, load_deployment
-from fultr.deployment_processes import running, service_process, start
+from fultr.deployment_control import stop_active_runs
+from fultr.deployment_processes import running, service_process, service_processes, start
 from fultr.deployment_train import follow, submit
 from fultr.flower.messages import failure_record, read_reply, read_task, reply_record, task_record
 from fultr.flower.server_app import write_version
@@ -206,25 +209,50 @@ def test_flower_ends_with_the_weights_of_the_simulation(data, federation):
 
 
 @pytest.mark.deployment
-def test_a_killed_superlink_costs_no_round(data, federation, tmp_path):
-    """Killed while the second round is under way; started again; the same weights as without."""
+def test_kills_cost_no_round(data, federation, tmp_path):
+    """The ServerApp, then the SuperLink, killed during a round and right after one: the same weights as without."""
     deployment, _ = federation
     settings = settings_of(data, propensity="shrunk", server="adam", server_rate=0.05)
     whole = federate(LocalDevices(logs_of(deployment)), settings, tmp_path)
     behave(deployment.folder)
     write_settings(deployment, settings, "killed")
+    asked = deployment.folder / "told-0" / "asked-{round}"
+    run, _ = submit(deployment.folder)
+    wait_for(lambda: Path(str(asked).format(round=0)).exists())
+    kill(deployment, "superlink", b"flwr-serverapp")
+    assert reports(deployment, "killed") == []
+    with pytest.raises(FultrError, match=f"run {run} failed"):
+        follow(deployment.folder, run, False)
+    run, _ = submit(deployment.folder)
+    wait_for(lambda: len(reports(deployment, "killed")) == 1)
+    kill(deployment, "superlink", b"flwr-serverapp")
+    stop_active_runs(deployment)
     submit(deployment.folder)
-    asked = deployment.folder / "told-0" / "asked-1"
-    while not asked.exists():
-        time.sleep(0.05)
-    superlink = service_process(deployment, "superlink")
-    os.kill(superlink.number, signal.SIGKILL)
-    while is_running(superlink):
-        time.sleep(0.05)
+    wait_for(lambda: Path(str(asked).format(round=1)).exists())
+    kill(deployment, "superlink")
     assert len(reports(deployment, "killed")) == 1
+    start(deployment.folder, 180)
+    submit(deployment.folder)
+    wait_for(lambda: len(reports(deployment, "killed")) == 2)
+    kill(deployment, "superlink")
     start(deployment.folder, 180)
     assert train(deployment, settings, "killed").tobytes() == whole.weights.tobytes()
     assert [report["round"] for report in reports(deployment, "killed")] == [1, 2, 3]
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    while not true():
+        time.sleep(0.02)
+
+
+def kill(deployment: Deployment, service: str, program: bytes = b"") -> None:
+    """Kill a service, or only those of its processes that run a program, and wait until they are gone."""
+    found = service_processes(deployment, service) if program else [service_process(deployment, service)]
+    found = [process for process in found if program in Path(f"/proc/{process.number}/cmdline").read_bytes()]
+    assert found
+    for process in found:
+        os.kill(process.number, signal.SIGKILL)
+        wait_for(lambda process=process: not is_running(process))
 
 
 class Some(LocalDevices):

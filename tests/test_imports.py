@@ -50,7 +50,7 @@ LAYERS = [
     ["report", "estimate_figure"],
     ["__init__"],
     ["console"],
-    ["bench_flower", "bench_device"],
+    ["bench_flower", "bench_device", "bench_deployment"],
     ["bench", "commands", "experiment_commands", "estimate_commands", "deploy_commands", "device_commands"],
     ["deploy_demo"],
     ["cli_options"],

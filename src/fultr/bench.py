@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from fultr.bench_deployment import deployment_rounds
 from fultr.bench_device import device_log
 from fultr.bench_flower import flower_round
 from fultr.clicks import ClickLog, ClickModel, Sessions, attraction, examination, simulate_clicks
@@ -60,6 +61,7 @@ def run_benchmarks(names: Sequence[str], as_json: bool) -> None:
         "read": _bench_read,
         "device": _bench_device,
         "flower": _bench_flower,
+        "deployment": _bench_deployment,
     }
     figures = [figure for name in names for figure in benchmarks[name]()]
     if as_json:
@@ -71,6 +73,11 @@ def run_benchmarks(names: Sequence[str], as_json: bool) -> None:
 def _bench_flower() -> list[Figure]:
     """A round against the same round in Flower's simulation engine."""
     return [Figure(*row) for row in flower_round()]
+
+
+def _bench_deployment() -> list[Figure]:
+    """Rounds of federations of 3, 5 and 10 nodes."""
+    return [Figure(*row) for row in deployment_rounds()]
 
 
 def _bench_device() -> list[Figure]:

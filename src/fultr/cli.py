@@ -285,7 +285,11 @@ def make_data(name: str, out: Path | None, seed: int, compress: str | None, thre
 
 
 @cli.command()
-@click.argument("what", nargs=-1, type=click.Choice(["round", "estimate", "evaluate", "read", "device", "flower"]))
+@click.argument(
+    "what",
+    nargs=-1,
+    type=click.Choice(["round", "estimate", "evaluate", "read", "device", "flower", "deployment"]),
+)
 @json_option
 def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits or to other software, in one run.
@@ -293,7 +297,8 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
     round: a round of federated training against reading the same features from memory. evaluate: 32 rankers against
     one. estimate: estimation of propensities against training. read: a LETOR file against scikit-learn. device: the
     on-device log against appending to a file. All these without an argument; they need about 3 GB of memory and 1 GB of
-    disk. flower: a round against the same in Flower's simulation engine (pip install 'fultr[flower]').
+    disk. flower: a round against the same in Flower's simulation engine (pip install 'fultr[flower]'). deployment:
+    rounds of 3, 5 and 10 nodes over TLS on this machine against the same in one process; takes 5 minutes.
     """
     from fultr.bench import run_benchmarks
 

@@ -7,7 +7,7 @@ checkpoint, its progress and the versions of the ranker. Submitted again, it goe
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +34,7 @@ _ERRORS = {
     7: "it got another app",
     8: "its app crashed",
 }  # Flower's codes, in words
-_AGAIN = 10.0  # seconds until a node that did not is asked again
+_INTRODUCTION = 60.0  # seconds until a node that has not told its number is asked again
 
 
 @app.main()
@@ -44,7 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     folder = Path(str(config.pop("state-dir", "state")))
     settings = FederationSettings.of(config)
     try:
-        trained = federate(FlowerDevices(grid, settings.timeout), settings, folder, tell=_tell)
+        trained = federate(FlowerDevices(grid), settings, folder, tell=_tell)
     except FultrError as error:
         _tell(str(error))
         raise
@@ -82,40 +82,41 @@ def _tell(line: str) -> None:
 
 @dataclass(eq=False)
 class FlowerDevices:
-    """The devices behind a Flower grid: each is a node, and has told its number."""
+    """The devices behind a Flower grid: each is a node that has told its number.
+
+    A node that is new is asked for its number while the others go about their rounds; nobody waits for its answer.
+    """
 
     grid: Grid
-    timeout: float  # seconds that a node has to tell its number
     numbers: dict[int, int] = field(default_factory=dict)  # of nodes
-    unwilling: dict[int, float] = field(default_factory=dict)  # nodes that did not tell, and when to ask again
+    asked: dict[str, int] = field(default_factory=dict)  # nodes whose number was asked for, by message
+    again: dict[int, float] = field(default_factory=dict)  # when these nodes are asked again, if still nameless
 
     def connected(self) -> list[int]:
         """The numbers of the nodes that are there."""
-        nodes = set(self.grid.get_node_ids())
-        asked = [n for n in nodes if n not in self.numbers and self.unwilling.get(n, 0) <= time.monotonic()]
-        if asked:
-            self._introduce(asked)
+        nodes, now = set(self.grid.get_node_ids()), time.monotonic()
+        new = sorted(node for node in nodes if node not in self.numbers and self.again.get(node, 0.0) <= now)
+        self.asked |= self._push([Message(RecordDict(), node, MessageType.QUERY, ttl=_INTRODUCTION) for node in new])
+        self.again |= dict.fromkeys(new, now + _INTRODUCTION)
+        for node, answer in self._pull(self.asked):
+            self._enter(node, answer, nodes)
         return sorted(number for node, number in self.numbers.items() if node in nodes)
 
-    def _introduce(self, nodes: list[int]) -> None:
-        messages = [Message(RecordDict(), node, MessageType.QUERY, ttl=self.timeout) for node in nodes]
-        for node, reply in self._exchange(messages, self.timeout):
-            number: object = None
-            if isinstance(reply, RecordDict) and "device" in reply:
-                number = reply.config_records["device"].get("client")
-            if type(number) is not int or number < 0:
-                _tell(f"node {node} is left out: it tells no client-id")
-                continue
-            holder = {held: other for other, held in self.numbers.items()}.get(number)
-            if holder is not None and holder in set(self.grid.get_node_ids()):
-                _tell(f"node {node} is left out: its client-id {number} is that of node {holder}")
-            else:
-                if holder is not None:
-                    del self.numbers[holder]
-                self.numbers[node] = number
-        for node in nodes:
-            if node not in self.numbers:
-                self.unwilling[node] = time.monotonic() + _AGAIN
+    def _enter(self, node: int, answer: RecordDict | str, nodes: set[int]) -> None:
+        """Note a node's number, unless it tells none, or that of another node that is there."""
+        if isinstance(answer, str):
+            _tell(f"node {node} is left out: {answer}")
+            return
+        number = answer.config_records["device"].get("client") if "device" in answer.config_records else None
+        if type(number) is not int or number < 0:
+            _tell(f"node {node} is left out: it tells no client-id")
+            return
+        holder = {held: other for other, held in self.numbers.items()}.get(number, node)
+        if holder != node and holder in nodes:
+            _tell(f"node {node} is left out: its client-id {number} is that of node {holder}")
+            return
+        self.numbers.pop(holder, None)
+        self.numbers[node] = number
 
     def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
         """Send the task to these devices and gather their replies until all are there, or time is up."""
@@ -132,24 +133,32 @@ class FlowerDevices:
                 found[number] = reply if isinstance(reply, str) else read_reply(task, reply)
         return found
 
-    def _exchange(self, messages: list[Message], timeout: float) -> Iterable[tuple[int, RecordDict | str]]:
-        """Send messages; for each node that answers in time its content, or in words what came instead."""
+    def _exchange(self, messages: list[Message], timeout: float) -> Iterator[tuple[int, RecordDict | str]]:
+        """Send messages; for each node that answers in time its answer."""
         deadline = time.monotonic() + timeout
-        destinations = [message.metadata.dst_node_id for message in messages]
-        waiting = dict(zip(self.grid.push_messages(messages), destinations, strict=True))
-        waiting.pop(None, None)  # type: ignore[call-overload]
+        waiting = self._push(messages)
         while waiting and time.monotonic() < deadline:
             time.sleep(_POLL)
-            for identity, node in list(waiting.items()):
-                try:
-                    replies = list(self.grid.pull_messages([identity]))
-                except Exception as error:
-                    del waiting[identity]
-                    yield node, f"its reply cannot be read ({type(error).__name__})"
-                    continue
-                for reply in replies:
-                    del waiting[identity]
-                    yield node, reply.content if reply.has_content() else _in_words(reply.error.code)
+            yield from self._pull(waiting)
+
+    def _push(self, messages: list[Message]) -> dict[str, int]:
+        """Send messages; the nodes that they go to, by message."""
+        nodes = [message.metadata.dst_node_id for message in messages]
+        sent = zip(self.grid.push_messages(messages), nodes, strict=True) if messages else ()
+        return {message: node for message, node in sent if message is not None}
+
+    def _pull(self, waiting: dict[str, int]) -> Iterator[tuple[int, RecordDict | str]]:
+        """The answers that have come, or in words what came instead; they are no longer waited for."""
+        for message, node in list(waiting.items()):
+            try:
+                replies = list(self.grid.pull_messages([message]))  # one by one: an unreadable one spoils but itself
+            except Exception as error:
+                del waiting[message]
+                yield node, f"its reply cannot be read ({type(error).__name__})"
+                continue
+            for reply in replies:
+                del waiting[message]
+                yield node, reply.content if reply.has_content() else _in_words(reply.error.code)
 
 
 def _in_words(code: int) -> str:

@@ -11,6 +11,6 @@ fi
 umask 077
 # Flower starts its helpers by name. It calls nobody but the SuperLink, installs nothing and keeps its files here.
 export PATH="$(dirname "$PYTHON"):$PATH" FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 PYTHONUNBUFFERED=1
+export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.25 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 PYTHONUNBUFFERED=1
 exec flower-supernode --superlink "$SUPERLINK" --root-certificates ca.crt --auth-supernode-private-key node.key \
     --host 127.0.0.1 --port "$PORT" --node-config node.toml
