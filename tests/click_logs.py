@@ -146,8 +146,10 @@ _HARVESTED = {
 
 
 def answers(name: str, method: str) -> bool:
-    """Does a method answer such a log? EM does whenever there is a click."""
-    return bool(BAD_LOGS[name].clicks.any()) and (method in ("em", "auto") or method in _HARVESTED.get(name, ()))
+    """Does a method answer such a log? EM and regression do whenever there is a click."""
+    return bool(BAD_LOGS[name].clicks.any()) and (
+        method in ("em", "regression", "auto") or method in _HARVESTED.get(name, ())
+    )
 
 
 def bias_table(logs: int = 40) -> None:

@@ -24,7 +24,7 @@ LAYERS = [
     ["linear"],
     ["cache", "metrics"],
     ["letor_files", "letor_text", "impressions"],
-    ["click_files", "harvesting", "document_em"],
+    ["click_files", "harvesting", "document_em", "regression"],
     ["resampling", "prediction"],
     ["trust"],
     ["diagnostics"],

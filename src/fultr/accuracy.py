@@ -25,7 +25,7 @@ from fultr.types import Float64s
 GAMMAS = (0.5, 1.0, 2.0)
 DISPLAYED = (5, 10)
 CLICKS = (5, 10, 20)
-WEAK, STRONG = 0.1, 0.003  # learning rates of the logging policy
+WEAK, STRONG = 0.001, 0.01  # learning rates of the logging policy; on `synthetic` its NDCG@5 is .393 and .549
 RATES = (1.0, 0.1, 0.01, 0.003, 0.001)
 REPEATS = 3
 DATA = "synthetic"

@@ -11,8 +11,9 @@ from fultr.cli_options import json_option
 
 @click.command()
 @click.argument("clicklog", type=click.Path(path_type=Path))
-@click.option("--method", default="auto", show_default=True, type=click.Choice(["auto", "all-pairs", "adjacent", "em"]),
-              help="How examination is estimated; auto is all-pairs where it can be done, else em.")  # fmt: skip
+@click.option("--method", default="auto", show_default=True,
+              type=click.Choice(["auto", "all-pairs", "adjacent", "regression", "em"]),
+              help="How examination is estimated; auto takes all-pairs, else regression, else em.")  # fmt: skip
 @click.option("--held-out", type=click.Path(path_type=Path), help="Another click log, whose clicks are predicted.")
 @click.option("--bootstrap", "draws", default=200, show_default=True, type=click.IntRange(min=0),
               help="Draws for 95% intervals; 0 for none.")  # fmt: skip
@@ -41,16 +42,18 @@ def estimate(
     CLICKLOG is a tab-separated, CSV or Parquet file, plain or compressed (gz, xz, bz2, zst). A line is a page: its
     query, its user if known, the displayed documents from rank 1 and their clicks (0 or 1), both joined by commas or
     another separator. A first line may name the columns query, user, documents, clicks; without it, three columns are
-    query, documents, clicks and four are query, user, documents, clicks.
+    query, documents, clicks and four are query, user, documents, clicks. A column features may hold the documents'
+    features: numbers joined by spaces, documents by commas.
 
     \b
       cats    d17,d4,d23    0,1,0
       cats    d4,d17        1,0
 
     Examination is relative to rank 1. A click at a rank with examination p weighs 1 / p in training. Rank and relevance
-    can be told apart only where a query's documents were shown at more than one rank. all-pairs and adjacent compare
-    the clicks of such documents at two ranks; em fits a relevance to each document and overstates low ranks where
-    documents have few clicks. The conclusion says whether to trust the estimate, why, and what to do.
+    can be told apart best where a query's documents were shown at more than one rank: all-pairs and adjacent compare
+    the clicks of such documents at two ranks. regression takes relevance to follow from features, and needs no document
+    twice. em fits a relevance to each document and overstates low ranks where documents have few clicks. The conclusion
+    says whether to trust the estimate, why, and what to do.
 
     \b
     Examples

@@ -1,7 +1,8 @@
 """Click logs in files: tab-separated, CSV or Parquet, plain or compressed.
 
 A line is a page: query, user (optional), the displayed documents from rank 1, and their clicks, 0 or 1. Documents and
-clicks are lists within their cell, joined by commas or another separator; Parquet files may hold them as lists.
+clicks are lists within their cell, joined by commas or another separator; Parquet files may hold them as lists. So are
+the documents' features, if the log has any: numbers joined by spaces or another separator, or lists of lists.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ import pyarrow.csv as pv
 import pyarrow.parquet as pq
 
 from fultr.errors import FultrError
-from fultr.impressions import ImpressionLog, number_pairs
+from fultr.impressions import ImpressionLog, mean_by_pair, number_pairs
 from fultr.letor_files import map_text
-from fultr.types import Bools, Int64s
+from fultr.types import Bools, Float32s, Float64s, Int32s, Int64s
 
-COLUMNS = ("query", "user", "documents", "clicks")
+COLUMNS = ("query", "user", "documents", "clicks", "features")
+_UNNAMED = {3: ("query", "documents", "clicks"), 4: ("query", "user", "documents", "clicks")}  # by how many there are
 _SEPARATORS = (",", " ", ";", "|", ":", "/")
 _LOOK_AHEAD = 1000  # cells in which the separator is looked for
 _BLOCK_BYTES = 1 << 24  # longer lines are refused
@@ -52,8 +54,8 @@ class _Table:
 def read_click_log(path: str | Path, *, separator: str | None = None) -> ImpressionLog:
     """Read a click log.
 
-    The first line may name the columns (query, user, documents, clicks, in any order and among others); without names,
-    three columns are query, documents, clicks, and four are query, user, documents, clicks.
+    The first line may name the columns (query, user, documents, clicks, features, in any order and among others);
+    without names, three columns are query, documents, clicks, and four are query, user, documents, clicks.
 
     Args:
         path: of a tab-separated, CSV or Parquet file; .gz, .xz, .bz2 and .zst are unpacked.
@@ -88,8 +90,8 @@ def _read_text(path: Path, text: mmap.mmap) -> _Table:
     header = bool({"query", "documents", "clicks"} & set(names))
     if header:
         _check_columns(f"{path}, line {skipped}", names)
-    elif len(names) in (3, 4):
-        names = [name for name in COLUMNS if len(names) == 4 or name != "user"]
+    elif len(names) in _UNNAMED:
+        names = list(_UNNAMED[len(names)])
     else:
         hint = "; lists of a comma-separated file need quotes, or another separator" if delimiter == "," else ""
         raise FultrError(
@@ -232,7 +234,48 @@ def _impressions(table: _Table, separator: str | None) -> ImpressionLog:
         query_of_pair.astype(np.int32),
         query_names,
         names[document_of_pair],
+        _features(table, joined, lengths, pairs[shown], query_of_pair.size) if "features" in table.columns else None,
     )
+
+
+def _features(table: _Table, joined: str, lengths: Int64s, pairs: Int32s, size: int) -> Float32s:
+    """The features of each pair: means over its pages."""
+    cell = table.columns["features"]
+    documents, counts = _lists(table, "features", joined)
+    table.wrong(
+        counts != lengths,
+        "features of each document",
+        lambda row: f"those of {counts[row]} for {lengths[row]} documents",
+    )
+    owner = np.repeat(np.arange(lengths.size), lengths)
+    if pa.types.is_string(documents.type):
+        inner = next((mark for mark in (" ", *_SEPARATORS) if mark != joined and mark in documents[0].as_py()), " ")
+        documents = pc.split_pattern(documents, inner)
+    if not pa.types.is_list(documents.type):
+        raise FultrError(f"{table.path}: expected lists of numbers in column features, found {str(cell.type)[:60]!r}")
+    widths: Int64s = documents.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+    table.wrong(_rows(np.equal(widths, 0), owner, lengths.size), "a feature or more of each document", cell)
+    other: Bools = np.not_equal(widths, widths[0])
+    table.wrong(
+        _rows(other, owner, lengths.size),
+        f"{widths[0]} features of each document, as of the first",
+        lambda row: f"{widths[owner == row].tolist()}",
+    )
+    with np.errstate(over="ignore"):
+        values = _numbers(documents.flatten()).astype(np.float32)
+    bad = np.flatnonzero(~np.isfinite(values)) // widths[0]
+    table.wrong(np.isin(np.arange(lengths.size), owner[bad]), "features that are finite numbers", cell)
+    return mean_by_pair(values.reshape(owner.size, widths[0]), pairs, size)
+
+
+def _numbers(elements: pa.Array) -> Float64s:
+    """Numbers, or text that holds them, as float64; NaN where there is none."""
+    if pa.types.is_string(elements.type):
+        trimmed = pc.utf8_trim_whitespace(elements)
+        good = pc.match_substring_regex(trimmed, r"^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$")
+        elements = pc.if_else(good, trimmed, "nan")
+    values: Float64s = elements.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+    return values
 
 
 def _separator(clicks: pa.Array) -> str:

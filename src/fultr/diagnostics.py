@@ -14,6 +14,7 @@ from fultr.document_em import document_em
 from fultr.errors import FultrError
 from fultr.harvesting import pair_counts, unreachable_ranks
 from fultr.impressions import Cells, ImpressionLog
+from fultr.regression import feature_model
 from fultr.resampling import METHODS, Draws, Method, Unit, bootstrap, examination_by
 from fultr.trust import TrustBias, trust_bias
 from fultr.types import Float64s
@@ -119,7 +120,7 @@ class Identifiability:
         relevance_by_rank: Spearman's correlation of documents' estimated relevance with their mean rank. Near -1 the
             ranking was good: rank and relevance are confounded but for the documents that moved. None: too few.
         clicks_a_document: mean clicks of a document that was clicked.
-        start_gap: how far apart EM ends that starts from examination 1 / rank and from 1 everywhere.
+        start_gap: how far apart EM (or regression) ends that starts from examination 1 / rank and from 1 everywhere.
     """
 
     documents: int
@@ -136,37 +137,43 @@ class Identifiability:
         return self.moved / self.documents
 
 
-def identifiability(cells: Cells, examination: Float64s) -> Identifiability:
+def identifiability(cells: Cells, examination: Float64s, method: Method = "em") -> Identifiability:
     """Look at what a log can tell.
 
     Args:
         cells: its counts.
         examination: an estimate, by which documents' relevance is estimated.
+        method: "regression" if relevance is taken to follow from features.
     """
     cells.check_clicks()
     shown, clicked = cells.by_pair()
     moved = cells.ranks_of_pair() > 1
     starts = (np.ones(cells.ranks), 1 / np.arange(1.0, cells.ranks + 1))
-    ends = [document_em(cells, start=start).examination for start in starts]
+    fit = feature_model if method == "regression" else document_em
+    ends = [fit(cells, start=start) for start in starts]
     return Identifiability(
         int((shown > 0).sum()),
         int(moved.sum()),
         float(shown[moved].sum() / shown.sum()),
         tuple(unreachable_ranks(pair_counts(cells)).tolist()) if cells.ranks > 1 else (),
-        _relevance_by_rank(cells, examination),
+        _relevance_by_rank(cells, examination, ends[0].relevance if method == "regression" else None),
         float(clicked.sum() / (clicked > 0).sum()),
-        float(np.abs(ends[0] - ends[1]).max()),
+        float(np.abs(ends[0].examination - ends[1].examination).max()),
     )
 
 
-def _relevance_by_rank(cells: Cells, examination: Float64s) -> float | None:
+def _relevance_by_rank(cells: Cells, examination: Float64s, relevance: Float64s | None) -> float | None:
+    """Spearman's correlation; relevance is taken from the clicks if it is not given."""
     shown, clicked = cells.by_pair()
     examined = cells.sum_by_pair(cells.impressions * examination[cells.rank])
     mean_rank = cells.sum_by_pair(cells.impressions * cells.rank) / np.maximum(shown, 1)
-    kept = (shown >= LEAST_IMPRESSIONS) & (examined > 0)
+    kept = shown > 0
+    if relevance is None:
+        kept = (shown >= LEAST_IMPRESSIONS) & (examined > 0)
+        relevance = np.divide(clicked, examined, out=np.zeros_like(clicked), where=kept)
     if kept.sum() < LEAST_DOCUMENTS:
         return None
-    first, second = _ranked(clicked[kept] / examined[kept]), _ranked(mean_rank[kept])
+    first, second = _ranked(relevance[kept]), _ranked(mean_rank[kept])
     if not np.ptp(first) or not np.ptp(second):
         return None
     return float(np.corrcoef(first, second)[0, 1])
@@ -209,8 +216,8 @@ class Diagnosis:
         examination: [K], relative to rank 1.
         draws: of the bootstrap.
         others: what other methods found, [K].
-        gaps: 95% interval of other methods' estimates minus this one's, from the same draws; EM is compared only if
-            documents have clicks enough.
+        gaps: 95% interval of other methods' estimates minus this one's, from the same draws; of those that should agree
+            with it: EM if documents have clicks enough, regression with nothing else.
         weights: of the clicks.
         identifiability: of rank and relevance.
         trust_bias: None if it cannot be seen.
@@ -254,7 +261,8 @@ def diagnose(
 
     Args:
         log: the log.
-        method: "auto" harvests all pairs of ranks if they are linked, else it falls back on EM.
+        method: "auto" harvests all pairs of ranks if they are linked; else it takes regression if the log has features,
+            and EM if not.
         over: what the bootstrap draws: users, queries or pages; by default the first that the log has several of.
         draws: of the bootstrap; no intervals below 20.
         seed: of the bootstrap.
@@ -274,13 +282,15 @@ def diagnose(
         except FultrError:
             if one in (method, "em"):
                 raise
-    chosen: Method = next(iter(found)) if method == "auto" else method  # all-pairs if it could be done, else em
-    others = {one: values for one, values in found.items() if one not in (chosen, "adjacent")}
-    known = identifiability(cells, found[chosen])
-    compared = [one for one in others if "em" not in (one, chosen) or known.clicks_a_document >= SHALLOW]
+    chosen: Method = next(iter(found)) if method == "auto" else method
+    known = identifiability(cells, found[chosen], chosen)
+    unsaid = (chosen, "adjacent", "em") if known.unreachable else (chosen, "adjacent")
+    others = {one: values for one, values in found.items() if one not in unsaid}
+    deep = known.clicks_a_document >= SHALLOW
+    compared = [one for one in others if one != "regression" and (deep or "em" not in (one, chosen))]
 
     def estimates(resampled: Cells) -> Float64s:
-        return np.concatenate([examination_by(one, resampled, start=found["em"]) for one in (chosen, *compared)])
+        return np.concatenate([examination_by(one, resampled, start=found.get(one)) for one in (chosen, *compared)])
 
     if chosen == "em" and known.unreachable:
         draws = 0  # what start and prior say has no spread
@@ -304,13 +314,16 @@ _Finding: TypeAlias = tuple[int, str, str]  # how grave (an index of ANSWERS), t
 
 def _on_data(found: Diagnosis) -> Iterator[_Finding]:
     """What the log itself allows."""
-    known, em = found.identifiability, found.method == "em"
+    known, em, features = found.identifiability, found.method == "em", found.method == "regression"
     if found.weights.clicks < LEAST_CLICKS:
         yield 2, f"There are only {found.weights.clicks} clicks.", _LOG_MORE
     if found.examination.size == 1:
         yield 0, "Pages have one rank only: there is nothing to correct.", ""
         return
-    if not known.moved:
+    if features and known.unreachable:
+        told = "features alone tell rank and relevance apart, and what they leave unexplained counts as examination."
+        yield 1, f"Documents that moved do not link all ranks: {told}", _RANDOMISE
+    elif not known.moved:
         yield 2, "No document was shown at more than one rank: rank and relevance cannot be told apart.", _RANDOMISE
     elif known.unreachable:
         ranks = ", ".join(map(str, known.unreachable))
@@ -318,8 +331,9 @@ def _on_data(found: Diagnosis) -> Iterator[_Finding]:
     elif known.moved_impressions < FEW_MOVED:
         share = f"{known.moved_impressions:.1%}"
         yield 1, f"Only {share} of what was displayed are documents that were shown at several ranks.", _RANDOMISE
-    if em and known.start_gap > FOLLOWS_START:
-        yield 2, f"EM follows its start: from two of them it ends {known.start_gap:.2f} apart.", _RANDOMISE
+    if (em or features) and known.start_gap > FOLLOWS_START:
+        name = "EM" if em else "Regression"
+        yield 2, f"{name} follows its start: from two of them it ends {known.start_gap:.2f} apart.", _RANDOMISE
     if em and known.clicks_a_document < SHALLOW:
         grave = 2 if known.clicks_a_document < VERY_SHALLOW else 1
         reason = f"A clicked document has {known.clicks_a_document:.1f} clicks on average: EM overstates low ranks."

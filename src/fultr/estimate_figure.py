@@ -19,6 +19,7 @@ _LOOKS = {  # colour and marker: told apart in print, and by colour-blind reader
     "all-pairs": ("blue", "o"),
     "adjacent": ("green", "D"),
     "em": ("vermillion", "s"),
+    "regression": ("orange", "P"),
     "rank": ("grey", "v"),
     "document": ("purple", "^"),
 }
@@ -26,6 +27,7 @@ _NAMES = {
     "all-pairs": "harvested, all pairs",
     "adjacent": "harvested, adjacent pairs",
     "em": "EM, a relevance a document",
+    "regression": "regression, relevance from features",
 }
 _WIDE, _HIGH = 3.9, 3.0
 

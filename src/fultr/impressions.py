@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fultr.errors import FultrError
-from fultr.types import Bools, Float64s, Int32s, Int64s, UInt8s
+from fultr.types import Bools, Float32s, Float64s, Int32s, Int64s, UInt8s
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,7 @@ class ImpressionLog:
         query_of_pair: int32 [pairs].
         query_names: what the log calls each query.
         document_names: what the log calls the document of each pair.
+        features: float32 [pairs, features], or None if the log has none.
 
     >>> log = ImpressionLog.from_arrays(["a", "a", "b"], [[7, 8], [8, 7], [7, -1]], [[1, 0], [0, 0], [1, 0]])
     >>> log.documents.tolist(), log.query_of_pair.tolist()
@@ -43,6 +44,7 @@ class ImpressionLog:
     query_of_pair: Int32s
     query_names: NDArray[Any]
     document_names: NDArray[Any]
+    features: Float32s | None = None
 
     def __post_init__(self) -> None:
         if not self.impressions or not self.ranks:
@@ -53,12 +55,23 @@ class ImpressionLog:
             raise FultrError("clicks: expected 0 or 1")
         if np.any(self.clicks[self.documents < 0]):
             raise FultrError("clicks: found one at a rank without a document")
+        if self.features is not None and not np.all(np.isfinite(self.features)):
+            raise FultrError("features: expected numbers that are finite")
 
     @classmethod
     def from_arrays(
-        cls, queries: ArrayLike, documents: ArrayLike, clicks: ArrayLike, users: ArrayLike | None = None
+        cls,
+        queries: ArrayLike,
+        documents: ArrayLike,
+        clicks: ArrayLike,
+        users: ArrayLike | None = None,
+        features: ArrayLike | None = None,
     ) -> ImpressionLog:
-        """A log from any ids of queries and users, and whole numbers for documents [impressions, K], -1 for none."""
+        """A log from any ids of queries and users, and whole numbers for documents [impressions, K], -1 for none.
+
+        Features [impressions, K, features] are those of the displayed documents; if a pair's differ from page to page,
+        their mean is taken.
+        """
         query_names, query = np.unique(np.asarray(queries), return_inverse=True)
         shown = np.asarray(documents)
         if shown.ndim != 2 or not np.issubdtype(shown.dtype, np.integer) or len(shown) != query.size:
@@ -66,6 +79,9 @@ class ImpressionLog:
         names, code = np.unique(shown, return_inverse=True)
         owner, pairs = number_pairs(query[:, np.newaxis], code.reshape(shown.shape), shown >= 0)
         who = None if users is None else np.unique(np.asarray(users), return_inverse=True)[1].astype(np.int32)
+        values = None if features is None else np.asarray(features, np.float32)
+        if values is not None and (values.ndim != 3 or values.shape[:2] != shown.shape):
+            raise FultrError(f"features: expected {shown.shape} vectors of one length, found shape {values.shape}")
         return cls(
             query.astype(np.int32),
             pairs,
@@ -74,6 +90,7 @@ class ImpressionLog:
             owner[0].astype(np.int32),
             query_names,
             names[owner[1]],
+            None if values is None else mean_by_pair(values[shown >= 0], pairs[shown >= 0], owner[0].size),
         )
 
     @property
@@ -128,7 +145,20 @@ class ImpressionLog:
         weights = np.ones(self.shown.sum()) if times is None else np.repeat(times, self.shown.sum(axis=1))
         shown = summed(weights, inverse, cells.size)
         clicked = summed(weights * self.clicks[self.shown], inverse, cells.size)
-        return Cells(cells // self.ranks, cells % self.ranks, shown, clicked, np.ones(self.pairs), self.ranks)
+        return Cells(
+            cells // self.ranks, cells % self.ranks, shown, clicked, np.ones(self.pairs), self.ranks, self._scaled
+        )
+
+    @cached_property
+    def _scaled(self) -> Float64s | None:
+        """Features with mean 0 and variance 1 over pairs; those that do not vary are 0."""
+        if self.features is None:
+            return None
+        scaled = self.features.astype(np.float64)
+        scaled -= scaled.mean(axis=0)
+        spread = scaled.std(axis=0)
+        scaled /= np.where(spread > 1e-12, spread, np.inf)
+        return scaled
 
 
 def _numbers(names: Sequence[Hashable], others: Sequence[Hashable]) -> Int64s:
@@ -159,6 +189,18 @@ def number_pairs(queries: NDArray[Any], codes: NDArray[Any], shown: Bools) -> tu
     return (keys // span, keys % span), numbers
 
 
+def mean_by_pair(features: Float32s, pairs: Int32s | Int64s, size: int) -> Float32s:
+    """The mean features of each of `size` pairs, of which each occurs.
+
+    >>> mean_by_pair(np.array([[1], [2], [4]], np.float32), np.array([1, 0, 1]), 2).tolist()
+    [[2.0], [2.5]]
+    """
+    times = np.bincount(pairs, minlength=size)
+    sums = np.stack([np.bincount(pairs, column, size) for column in features.T], axis=1)
+    means: Float32s = (sums / times[:, np.newaxis]).astype(np.float32)
+    return means
+
+
 @dataclass(frozen=True, eq=False)
 class Cells:
     """How often each pair was shown and clicked at each rank: all that estimates of examination need of a log.
@@ -173,6 +215,7 @@ class Cells:
         clicks: [cells].
         copies: [pairs], how many times each pair counts, as if it were so many pairs with the same counts.
         ranks: K.
+        features: [pairs, features] scaled to mean 0 and variance 1, or None.
     """
 
     pair: Int64s
@@ -181,6 +224,7 @@ class Cells:
     clicks: Float64s
     copies: Float64s
     ranks: int
+    features: Float64s | None = None
 
     @cached_property
     def weight(self) -> Float64s:

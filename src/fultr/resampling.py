@@ -18,12 +18,13 @@ from fultr.document_em import document_em
 from fultr.errors import FultrError
 from fultr.harvesting import adjacent_pairs, all_pairs, pair_counts
 from fultr.impressions import Cells, ImpressionLog
+from fultr.regression import feature_model
 from fultr.streams import Purpose, generator
 from fultr.types import Float64s, Int32s, Int64s
 
-Method = Literal["em", "adjacent", "all-pairs"]
+Method = Literal["all-pairs", "regression", "em", "adjacent"]
 Unit = Literal["users", "queries", "pages"]
-METHODS: tuple[Method, ...] = ("all-pairs", "em", "adjacent")
+METHODS: tuple[Method, ...] = ("all-pairs", "regression", "em", "adjacent")  # the best that can be done first
 UNITS: tuple[Unit, ...] = ("users", "queries", "pages")
 INTERVAL = (2.5, 97.5)  # percentiles: 95% intervals
 
@@ -32,9 +33,10 @@ def examination_by(method: Method, cells: Cells, *, start: Float64s | None = Non
     """Examination relative to rank 1, [K], estimated by a method.
 
     Args:
-        method: "all-pairs" or "adjacent" harvest interventions, "em" fits a relevance for each document.
+        method: "all-pairs" or "adjacent" harvest interventions, "regression" fits a relevance
+            that follows from features, "em" one for each document.
         cells: counts of the log.
-        start: where "em" starts; given one, as from another draw, it stops a little earlier.
+        start: where "em" and "regression" start; given one, as from another draw, "em" stops a little earlier.
 
     >>> log = ImpressionLog.from_arrays([1] * 4, [[7, 8], [8, 7]] * 2, [[1, 0], [1, 0], [1, 1], [1, 0]])
     >>> examination_by("all-pairs", log.cells()).round(6).tolist()
@@ -44,6 +46,8 @@ def examination_by(method: Method, cells: Cells, *, start: Float64s | None = Non
     cells.check_clicks()
     if method == "em":
         return document_em(cells, start=start, tolerance=1e-6 if start is None else 1e-5, most=1000).examination
+    if method == "regression":
+        return feature_model(cells, start=start).examination
     counts = pair_counts(cells)
     return adjacent_pairs(counts) if method == "adjacent" else all_pairs(counts)
 

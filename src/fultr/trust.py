@@ -79,6 +79,7 @@ def trust_bias(
         documents=np.where(log.shown, log.documents + log.pairs * half[:, np.newaxis], -1).astype(np.int32),
         query_of_pair=np.tile(log.query_of_pair, 2),
         document_names=np.tile(log.document_names, 2),
+        features=None,
     )
     poor, good = _groups(halves.cells(), examination)
 
