@@ -5,6 +5,7 @@ flower-supernode ... --node-config 'log-path="/var/lib/search/device.db" client-
 
 from __future__ import annotations
 
+import faulthandler
 from pathlib import Path
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -19,7 +20,8 @@ app = ClientApp()
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
-    """Train on the device's own log, and reply."""
+    """Train on the device's own log, and reply; end the process if that takes longer than the server waits."""
+    faulthandler.dump_traceback_later(max(message.metadata.ttl, 1.0), exit=True, file=2)  # standard error
     try:
         task = read_task(message.content)
         content = reply_record(task, reply_from(_log_path(context), task))
@@ -29,6 +31,7 @@ def train(message: Message, context: Context) -> Message:
     except Exception as error:
         print(f"fultr: training failed ({type(error).__name__})", flush=True)
         content = failure_record(because_of_the_log=False)
+    faulthandler.cancel_dump_traceback_later()
     return Message(content, reply_to=message)
 
 
