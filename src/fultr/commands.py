@@ -26,7 +26,7 @@ from fultr.letor import LetorFile
 from fultr.letor_files import map_text
 from fultr.letor_write import write_letor
 from fultr.metrics import average_relevant_position, default_relevant_grade, mrr, ndcg, precision, summarise
-from fultr.propensity import Propensity
+from fultr.propensity import Propensity, given_propensity
 from fultr.rankers import LinearRanker
 from fultr.report import versions
 from fultr.runs import RunSettings, train
@@ -81,14 +81,8 @@ def simulate_once(
 
 def parse_propensity(text: str) -> Propensity | Kind:
     """What clicks are divided by, as it is written on the command line."""
-    if text in ("known", "none", *KINDS):
-        return cast(Propensity | Kind, text)
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise FultrError(
-            f"propensity: expected one of known, none, {', '.join(KINDS)}, or one number a rank; found {text!r}"
-        ) from None
+    named = ("known", "none", *KINDS)
+    return cast(Propensity | Kind, text) if text in named else given_propensity(text, named)
 
 
 def _write_simulation(run: Simulation, out: Path) -> None:

@@ -12,7 +12,7 @@ from fultr.checks import check_number
 from fultr.client import LocalTraining
 from fultr.errors import FultrError
 from fultr.estimation import KINDS, Estimator
-from fultr.propensity import check_propensity
+from fultr.propensity import check_propensity, given_propensity
 from fultr.replies import Limits
 from fultr.rounds import FedIPS
 from fultr.server import ServerOptimiser
@@ -132,12 +132,7 @@ class FederationSettings:
                 self.cross_fit,
                 self.estimate_memory,
             )
-        try:
-            given = tuple(float(part) for part in self.propensity.split(","))
-        except ValueError:
-            raise FultrError(
-                f"propensity: expected none, {', '.join(KINDS)}, or one number a rank; found {self.propensity!r}"
-            ) from None
+        given = given_propensity(self.propensity, ("none", *KINDS))
         check_propensity(given, self.displayed)
         return given
 
