@@ -44,10 +44,14 @@ def simulate(
 
     The users are those of `fultr simulate` with --users and the same seed. Times are days from 1970 on.
 
+    In a folder that `fultr deploy init` wrote, the logs are those of its nodes, and federation.toml is told how many
+    features they have and how many documents were displayed. If it says otherwise already, nothing is written.
+
     \b
     Examples
       fultr device simulate --nodes 5 --dir pilot
       fultr device show pilot/device-0.db
+      fultr device simulate --nodes 5 --dir fed      after fultr deploy init fed --nodes 5
     """
     from fultr.device_commands import simulate_logs
 
