@@ -5,13 +5,18 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fultr import deploy_demo
 from fultr.cli import main
 from fultr.deployment import init_deployment
 from fultr.device import DeviceLog
 from fultr.errors import FultrError
+from fultr.federation import LocalDevices, federate
 from fultr.federation_settings import FederationSettings, fill_in
+from fultr.rankers import LinearRanker
+from fultr.versions import Versions
 
 WANTED = {"features": 64, "displayed": 5}
 
@@ -116,3 +121,24 @@ def test_other_features_are_refused_before_a_log_is_filled(tmp_path, capsys):
 def test_logs_outside_a_deployment_need_no_settings(tmp_path):
     assert simulate(tmp_path / "logs") == 0
     assert sorted(path.name for path in (tmp_path / "logs").glob("*.db")) == ["device-0.db", "device-1.db"]
+
+
+def test_the_demo_ends_above_the_ranker_that_users_saw(tmp_path, capsys, monkeypatch):
+    """With the settings that a new deployment has; devices are asked in this process."""
+
+    def train_here(folder: Path, detach: bool, as_json: bool) -> None:
+        settings = tomllib.loads((folder / "federation.toml").read_text())
+        state = folder / settings.pop("state-dir")
+        logs = {u: folder / "nodes" / f"node-{u + 1}" / "device.db" for u in range(5)}
+        trained = federate(LocalDevices(logs), FederationSettings.of(settings), state)
+        assert trained.rounds == 5
+        ranker = LinearRanker(trained.weights, np.arange(1, 65))
+        Versions(state / "versions").write(ranker, parent=None, configuration={}, metrics={})
+
+    monkeypatch.setattr(deploy_demo, "start_command", lambda folder, patience: None)
+    monkeypatch.setattr(deploy_demo, "stop_command", lambda folder: None)
+    monkeypatch.setattr(deploy_demo, "train_command", train_here)
+    deploy_demo.demo_command(tmp_path / "fed", nodes=5, rounds=5, seed=0)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    untrained, policy, federated = (float(row[-1]) for row in rows[-3:])
+    assert untrained + 0.05 < policy < federated
