@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fultr.console import round_bar
 from fultr.data import RankingData
 from fultr.letor import read_letor
 from fultr.letor_write import write_letor
@@ -390,3 +392,27 @@ def test_folders_of_data_are_found_from_anywhere(folder, monkeypatch):
     assert source.where == str(folder)
     assert str(source) == folder.name
     assert Source("synthetic").where == "synthetic"
+
+
+class Terminal(io.StringIO):
+    """Text that is shown to somebody."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("shown", [io.StringIO, Terminal])
+def test_rounds_are_a_bar_on_a_terminal_and_lines_elsewhere(monkeypatch, shown):
+    stderr = shown()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    for name, value in {"TERM": "xterm", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(name, value)
+    with round_bar() as tell:
+        tell(3, 10, None)  # some were done before anybody looked
+        tell(4, 10, 72.0)
+    if shown is io.StringIO:
+        assert stderr.getvalue() == "round 3 of 10\nround 4 of 10, 72 s left\n"
+    else:
+        last = stderr.getvalue().rpartition("Training")[2]
+        assert "4/10" in last
+        assert "left 72 s" in last

@@ -218,7 +218,7 @@ def test_held_out_clicks_judge_the_ranker(data, logs, tmp_path):
         ({}, "features: expected the number of a document's features, found nothing"),
         ({"features": 5, "rouns": 3}, "rouns: there is no such setting; did you mean rounds?"),
         ({"features": 5, "rounds": "3"}, "rounds: expected a whole number, found '3'"),
-        ({"features": 5, "propensity": "guess"}, "propensity: expected none, personal"),
+        ({"features": 5, "propensity": "guess"}, "propensity: expected one of none, personal"),
         ({"features": 5, "displayed": 2, "propensity": "1,0"}, "found 0.0 at rank 2"),
         ({"features": 5, "cohort": 1}, "cohort: expected at least least_replies = 2, found 1"),
         ({"features": 5, "held-out": 1.0}, "held_out: expected a number"),

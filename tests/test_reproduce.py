@@ -11,6 +11,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from fultr.errors import FultrError
 from fultr.experiments import Experiment, Line, Panel
 from fultr.letor_write import write_letor
 from fultr.reproduction import Plan, read_progress, reproduce
-from fultr.runs import RunSettings, perform
+from fultr.runs import RunSettings, cost, perform
 from fultr.store import Source, Store, Task
 
 SYNTHETIC = Source("synthetic")
@@ -133,6 +134,18 @@ def test_runs_that_agree_in_what_matters_are_one():
     assert RunSettings(concentration=0.5).relevant() == RunSettings().relevant()
     assert RunSettings(users=5000, concentration=0.5).relevant() != RunSettings(users=5000).relevant()
     assert RunSettings(policy_rate=0.5).relevant() != RunSettings().relevant()
+
+
+def test_a_run_costs_more_with_clicks_and_with_queries_that_are_estimated_from():
+    data = load("synthetic")
+
+    def seconds(**settings: Any) -> float:
+        return cost(RunSettings(**settings), data)
+
+    assert seconds(clicks=5) < seconds(clicks=20) < seconds(clicks=20, epochs=2)
+    assert seconds(queries=20) == seconds(queries=5)
+    assert seconds(queries=5) < seconds(queries=5, propensity="pooled") < seconds(queries=10, propensity="pooled")
+    assert seconds(propensity="pooled", rounds=1000) == pytest.approx(2 * seconds(propensity="pooled"), rel=0.05)
 
 
 def test_tuning_never_reads_test_labels(tmp_path):

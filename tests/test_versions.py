@@ -363,3 +363,46 @@ def test_commands_tell_what_is_wrong_in_one_line(versions, letor_file, capsys, m
 def test_help_tells_how_versions_are_named(capsys):
     for command in ("rank", "evaluate", "export"):
         assert "FOLDER@NAME: a version in a folder of" in run(capsys, command, "--help")[1]
+
+
+def listed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["versions", *map(str, arguments)])
+    said = capsys.readouterr()
+    return int(ended.value.code or 0), said.out, said.err
+
+
+def test_versions_are_listed(versions, capsys):
+    second = versions.list()[1]
+    measured = {"held-out clicks": {"mean": 0.6612, "standard_error": 0.0213}}
+    fourth = write(versions, 3, parent=second, configuration={"rounds": 20}, metrics=measured)
+    code, table, said = listed(capsys, versions.folder)
+    rows = [line.split() for line in table.splitlines() if line.startswith("  v")]
+    assert code == 0
+    assert [row[0] for row in rows[1:]] == list(versions.list())
+    assert rows[0] == ["version", "made", "parent", "rounds", "NDCG@5", "held-out", "clicks"]
+    assert rows[1][-1] == "0.5000"
+    assert rows[4][3:] == [second, "20", "0.6612", "±", "0.0213"]
+    assert "note" not in table
+    assert f"{versions.folder}@v0004" in said
+    code, text, _ = listed(capsys, versions.folder, "--json")
+    last = json.loads(text)[-1]
+    assert (last["name"], last["parent"], last["metrics"]) == (fourth.name, second, measured)
+    write(versions, 4, note="for the phone")
+    assert "for the phone" in listed(capsys, versions.folder)[1]
+
+
+def test_listing_tells_what_is_wrong_in_one_line(versions, tmp_path, capsys):
+    (tmp_path / "fed").mkdir()
+    shutil.copytree(versions.folder, tmp_path / "fed" / "state" / "versions")
+    code, table, error = listed(capsys, tmp_path / "fed")
+    assert (code, table) == (2, "")
+    assert f"fed: expected a folder of versions, found none; there are some in {tmp_path}/fed/state/versions\n" in error
+    assert listed(capsys, tmp_path / "nowhere")[::2] == (
+        2,
+        f"fultr: {tmp_path}/nowhere: expected a folder of versions, found none: there is no such folder\n",
+    )
+    change(file_of(versions, "v0002"), lambda text: text[:100])
+    code, table, error = listed(capsys, versions.folder)
+    assert (code, table, error.count("\n")) == (2, "", 1)
+    assert "v0002" in error

@@ -17,7 +17,7 @@ from fultr.cli_deploy import deploy
 from fultr.cli_device import device
 from fultr.cli_estimate import estimate
 from fultr.cli_experiments import reproduce, run
-from fultr.cli_export import export
+from fultr.cli_export import export, versions
 from fultr.cli_options import (
     DATA_HELP,
     gamma_sd_option,
@@ -88,6 +88,7 @@ cli.add_command(estimate)
 cli.add_command(device)
 cli.add_command(deploy)
 cli.add_command(export)
+cli.add_command(versions)
 
 
 @cli.command()

@@ -18,6 +18,7 @@ def deploy() -> None:
     \b
     A pilot on one machine
       fultr deploy init fed --nodes 3         what an operator needs, README.md included
+      fultr device simulate --nodes 3 --dir fed
       fultr deploy start fed                  the SuperLink (server) and the nodes
       fultr deploy train fed                  the training; goes on where it was interrupted
       fultr deploy status fed

@@ -23,7 +23,7 @@ def device() -> None:
 @click.option("--nodes", "devices", default=5, show_default=True, type=click.IntRange(min=1), help="Devices.")
 @click.option("--dir", "folder", required=True, type=click.Path(path_type=Path), help="Folder of the logs.")
 @click.option("--data", default="synthetic", show_default=True, help="Data set whose training queries users ask.")
-@click.option("--periods", default=10, show_default=True, type=click.IntRange(min=1), help="Days that a log covers.")
+@click.option("--periods", default=60, show_default=True, type=click.IntRange(min=1), help="Days that a log covers.")
 @click.option("--clicks", default=10, show_default=True, type=click.IntRange(min=1), help="Clicks a day.")
 @click.option("--displayed", default=5, show_default=True, type=click.IntRange(1, 1000), help="Documents displayed, K.")
 @click.option("--gamma", default=1.0, show_default=True, help="Bias severity: examination is (1 / rank) ** gamma.")
@@ -44,10 +44,14 @@ def simulate(
 
     The users are those of `fultr simulate` with --users and the same seed. Times are days from 1970 on.
 
+    In a folder that `fultr deploy init` wrote, the logs are those of its nodes, and federation.toml is told how many
+    features they have and how many documents were displayed. If it says otherwise already, nothing is written.
+
     \b
     Examples
       fultr device simulate --nodes 5 --dir pilot
       fultr device show pilot/device-0.db
+      fultr device simulate --nodes 5 --dir fed      after fultr deploy init fed --nodes 5
     """
     from fultr.device_commands import simulate_logs
 

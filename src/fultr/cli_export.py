@@ -1,10 +1,12 @@
-"""The command `fultr export`."""
+"""The commands `fultr export` and `fultr versions`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+
+from fultr.cli_options import json_option
 
 
 @click.command()
@@ -37,3 +39,27 @@ def export(ranker: Path, to: str, out: Path | None) -> None:
     from fultr.commands import export_ranker
 
     export_ranker(ranker, to, out)
+
+
+@click.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@json_option
+def versions(folder: Path, as_json: bool) -> None:
+    """List the versions of a ranker in DIR, the latest last.
+
+    Of each: its name, when it was made, the version that its training started from (parent), its rounds, and how good
+    it is. Of a federation, "held-out clicks" says how high clicked documents stand that devices kept from the
+    training, and "as displayed" the same for the order in which users saw them.
+
+    `fultr deploy train` keeps its versions in DIR/state/versions; fultr.Versions writes others. Every command that
+    takes a ranker takes DIR@NAME, DIR@v0003 or DIR@latest.
+
+    \b
+    Examples
+      fultr versions fed/state/versions
+      fultr versions fed/state/versions --json | jq '.[-1].configuration'
+      fultr evaluate fed/state/versions@latest synthetic
+    """
+    from fultr.commands import list_versions
+
+    list_versions(folder, as_json)

@@ -26,13 +26,13 @@ from fultr.letor import LetorFile
 from fultr.letor_files import map_text
 from fultr.letor_write import write_letor
 from fultr.metrics import average_relevant_position, default_relevant_grade, mrr, ndcg, precision, summarise
-from fultr.propensity import Propensity
+from fultr.propensity import Propensity, given_propensity
 from fultr.rankers import LinearRanker
 from fultr.report import versions
 from fultr.runs import RunSettings, train
 from fultr.simulation import Simulation
 from fultr.synthetic import generate
-from fultr.versions import read_ranker
+from fultr.versions import Versions, read_ranker
 
 
 def simulate_once(
@@ -81,14 +81,8 @@ def simulate_once(
 
 def parse_propensity(text: str) -> Propensity | Kind:
     """What clicks are divided by, as it is written on the command line."""
-    if text in ("known", "none", *KINDS):
-        return cast(Propensity | Kind, text)
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise FultrError(
-            f"propensity: expected one of known, none, {', '.join(KINDS)}, or one number a rank; found {text!r}"
-        ) from None
+    named = ("known", "none", *KINDS)
+    return cast(Propensity | Kind, text) if text in named else given_propensity(text, named)
 
 
 def _write_simulation(run: Simulation, out: Path) -> None:
@@ -191,6 +185,39 @@ def export_ranker(ranker: Path, to: str, out: Path | None) -> None:
         return
     with written_whole(out) as temporary:
         temporary.write_bytes(content)
+
+
+def list_versions(folder: Path, as_json: bool) -> None:
+    """`fultr versions`."""
+    names = Versions(folder).list()
+    if not names:
+        inside = [place for place in (folder / "versions", folder / "state" / "versions") if Versions(place).list()]
+        hint = f"; there are some in {inside[0]}" if inside else "" if folder.is_dir() else ": there is no such folder"
+        raise FultrError(f"{folder}: expected a folder of versions, found none{hint}")
+    found = [Versions(folder).read(name) for name in names]
+    if as_json:
+        told = ("name", "made", "parent", "metrics", "note", "configuration", "fultr", "digest")
+        print_json([{name: getattr(version, name) for name in told} for version in found])
+        return
+    metrics = list(dict.fromkeys(name for version in found for name in version.metrics))
+    notes = ["note"] if any(version.note for version in found) else []
+    rows = [["version", "made", "parent", *notes, "rounds", *metrics]]
+    for version in found:
+        said = [version.note] if notes else []
+        measured = [_measured(version.metrics.get(name)) for name in metrics]
+        made = version.made.replace("T", " ")[:16]
+        rounds = str(version.configuration.get("rounds", ""))
+        rows.append([version.name, made, version.parent or "", *said, rounds, *measured])
+    print_table(rows, left=3 + len(notes))
+    say(f"Times are UTC; ± is the standard error. To use one: fultr rank {folder}@{names[-1].partition('-')[0]} FILE")
+
+
+def _measured(metric: dict[str, Any] | None) -> str:
+    """A metric for people; empty where it is not known."""
+    if metric is None or metric["mean"] is None:
+        return ""
+    error = metric["standard_error"]
+    return f"{metric['mean']:.4f}" if error is None else f"{metric['mean']:.4f} ± {error:.4f}"
 
 
 def _trec_run(ranker: LinearRanker, data: RankingData, scores: Any, names: list[str], tag: str) -> str:

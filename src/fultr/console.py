@@ -98,6 +98,38 @@ def work_bar() -> Iterator[Callable[[Progress], None]]:
         yield show
 
 
+@contextmanager
+def round_bar() -> Iterator[Callable[[int, int | None, float | None], None]]:
+    """A bar for rounds that others do, on a terminal; a line a round elsewhere.
+
+    Yields what to call with the rounds that are done, how many there are in all, and the seconds left.
+    """
+
+    def tell(done: int, total: int | None, seconds: float | None) -> None:
+        left = "" if seconds is None else f", {spoken_time(seconds)} left"
+        say(f"round {done}{f' of {total}' if total else ''}{left}")
+
+    if not sys.stderr.isatty():
+        yield tell
+        return
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        TextColumn("{task.fields[rounds]}"),
+        TimeElapsedColumn(),
+        TextColumn("left {task.fields[left]}"),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Training", total=None, rounds="first round", left="…")
+
+        def show(done: int, total: int | None, seconds: float | None) -> None:
+            rounds = f"{done}/{total}" if total else f"round {done}"
+            left = "…" if seconds is None else spoken_time(seconds)
+            bar.update(task, completed=done, total=total, rounds=rounds, left=left)
+
+        yield show
+
+
 def spoken_time(seconds: float) -> str:
     """A time for people.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fultr.console import print_json, print_table, say, spoken_time, working
+from fultr.console import print_json, print_table, round_bar, say, spoken_time, working
 from fultr.deployment import init_deployment, load_deployment
 from fultr.deployment_control import register_nodes
 from fultr.deployment_processes import Status, start, status, stop
@@ -51,14 +51,14 @@ def train_command(folder: Path, detach: bool, as_json: bool) -> None:
     last: list[TrainingProgress] = []
     if not detach:
         begun = time.monotonic()
-
-        def show(progress: TrainingProgress) -> None:
-            last[:] = [progress]
-            left = "" if progress.seconds_left is None else f", {spoken_time(progress.seconds_left)} left"
-            say(f"round {progress.round}{f' of {progress.rounds}' if progress.rounds else ''}{left}")
-
         try:
-            follow(folder, run, new, show)
+            with round_bar() as tell:
+
+                def show(progress: TrainingProgress) -> None:
+                    last[:] = [progress]
+                    tell(progress.round, progress.rounds, progress.seconds_left)
+
+                follow(folder, run, new, show)
         except KeyboardInterrupt:
             say(f"run {run} goes on: fultr deploy train {folder} watches it again, fultr deploy stop ends it")
             raise

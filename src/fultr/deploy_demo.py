@@ -13,22 +13,11 @@ from fultr.datasets import load
 from fultr.deploy_commands import start_command, stop_command, train_command
 from fultr.deployment import init_deployment
 from fultr.device_simulation import fill_devices
+from fultr.federation_settings import fill_in
 from fultr.metrics import mean_over_queries, ndcg_of_rankers
 from fultr.policy import train_policy
 from fultr.types import Float32s
 from fultr.versions import Versions
-
-_SETTINGS = """\
-state-dir = "state"
-features = {features}
-displayed = 5
-rounds = {rounds}
-least_devices = {nodes}
-timeout = 120.0
-propensity = "shrunk"
-client_rate = 0.001
-server_rate = 3.0
-"""
 
 
 def demo_command(folder: Path | None, nodes: int, rounds: int, seed: int) -> None:
@@ -48,8 +37,8 @@ def _demo(folder: Path, nodes: int, rounds: int, seed: int) -> None:
     with working("Loading the data"):
         data = load("synthetic")
     fill_devices([folder / "nodes" / f"node-{u + 1}" / "device.db" for u in range(nodes)], data, periods=60, seed=seed)
-    settings = _SETTINGS.format(features=data.train.width, rounds=rounds, nodes=nodes)
-    (folder / "federation.toml").write_text(settings, encoding="utf-8")
+    settings = {"features": data.train.width, "displayed": 5, "rounds": rounds, "least_devices": nodes}
+    fill_in(folder / "federation.toml", settings, replace=True)
     try:
         say("3 of 4: SuperLink and nodes start, over TLS on loopback, each node with its own key")
         start_command(folder, 300.0)

@@ -13,6 +13,7 @@ from fultr.datasets import load
 from fultr.device import DeviceLog
 from fultr.device_simulation import fill_devices
 from fultr.errors import FultrError
+from fultr.federation_settings import fill_in
 
 
 def simulate_logs(
@@ -30,6 +31,10 @@ def simulate_logs(
     paths = _log_paths(folder, devices)
     with working("Loading the data"):
         splits = load(data)
+    settings = {"features": splits.train.width, "displayed": displayed}
+    federation = folder / "federation.toml"
+    if federation.exists():
+        fill_in(federation, settings, write=False)  # a contradiction: better now than when logs are filled
     with progress_bar(devices, "Filling logs") as done:
         fill_devices(
             paths,
@@ -41,9 +46,12 @@ def simulate_logs(
             sessions=Sessions(clicks=clicks),
             on_device=lambda _: done(None),
         )
+    changed = fill_in(federation, settings) if federation.exists() else []
     if as_json:
-        print_json({"logs": [str(path) for path in paths], "features": splits.train.width, "displayed": displayed})
+        print_json({"logs": [str(path) for path in paths], **settings, "set": changed})
         return
+    if changed:
+        say(f"{federation}: set {' and '.join(f'{name} = {settings[name]}' for name in changed)}, as in these logs")
     say(f"{devices} logs of {periods} days, {splits.train.width} features, {displayed} documents displayed:")
     for path in paths:
         print(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -12,7 +13,8 @@ from fultr.checks import check_number
 from fultr.client import LocalTraining
 from fultr.errors import FultrError
 from fultr.estimation import KINDS, Estimator
-from fultr.propensity import check_propensity
+from fultr.files import written_whole
+from fultr.propensity import check_propensity, given_propensity
 from fultr.replies import Limits
 from fultr.rounds import FedIPS
 from fultr.server import ServerOptimiser
@@ -132,12 +134,7 @@ class FederationSettings:
                 self.cross_fit,
                 self.estimate_memory,
             )
-        try:
-            given = tuple(float(part) for part in self.propensity.split(","))
-        except ValueError:
-            raise FultrError(
-                f"propensity: expected none, {', '.join(KINDS)}, or one number a rank; found {self.propensity!r}"
-            ) from None
+        given = given_propensity(self.propensity, ("none", *KINDS))
         check_propensity(given, self.displayed)
         return given
 
@@ -172,15 +169,74 @@ class FederationSettings:
     @classmethod
     def read(cls, path: str | Path) -> FederationSettings:
         """From a TOML file."""
+        text = _text(path)
         try:
-            text = Path(path).read_text(encoding="utf-8")
-            return cls.of(tomllib.loads(text))
-        except OSError as error:
-            raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FultrError(f"{path}: expected TOML: {error}") from None
+            return cls.of(_named(text))
         except FultrError as error:
             raise FultrError(f"{path}: {error}") from None
+
+
+def fill_in(path: Path, values: Mapping[str, int], *, replace: bool = False, write: bool = True) -> list[str]:
+    """Set whole numbers in a settings file, and leave every other line as it is.
+
+    A setting that is there as a comment ("# features = 519") is set in that line, one that is missing in a new line.
+
+    Args:
+        path: the TOML file.
+        values: the settings, by name.
+        replace: take the place of other values; otherwise these are an error, and the file stays as it is.
+        write: else only tell what would be set.
+
+    Returns:
+        The names of those that were not as they should be.
+    """
+    text = _text(path)
+    try:
+        before = _named(text)
+    except FultrError as error:
+        raise FultrError(f"{path}: {error}") from None
+    lines = text.split("\n")
+    missing = [name for name, value in values.items() if before.get(name) != value]
+    for name in missing:
+        top = next((i for i, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines) - (not lines[-1]))
+        pattern = rf"(\s*){'' if name in before else '#'}\s*{name.replace('_', '[-_]')}\s*=\s*[^\s#]+(\s*(#.*)?)"
+        found = [(i, match) for i, line in enumerate(lines[:top]) if (match := re.fullmatch(pattern, line))]
+        if name in before and not replace:
+            where = f", line {found[0][0] + 1}" if found else ""
+            raise FultrError(
+                f"{path}{where}: expected {name} = {values[name]}, found {before[name]}; "
+                "change that line, if no log depends on it"
+            )
+        if found:
+            at, match = found[0]
+            lines[at] = f"{match[1]}{name} = {values[name]}{match[2]}"
+        else:
+            lines.insert(top, f"{name} = {values[name]}")
+    changed = "\n".join(lines)
+    if _named(changed) != {**before, **values}:
+        raise FultrError(f"{path}: {', '.join(missing)}: found no place for it; set it by hand")
+    if missing and write:
+        with written_whole(path) as temporary:
+            temporary.write_bytes(changed.encode())
+            temporary.chmod(path.stat().st_mode & 0o777)
+    return missing
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_bytes().decode()  # with its line ends as they are
+    except OSError as error:
+        raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise FultrError(f"{path}: expected TOML: {error}") from None
+
+
+def _named(text: str) -> dict[str, Any]:
+    """What TOML says, by names without hyphens."""
+    try:
+        return {name.replace("-", "_"): value for name, value in tomllib.loads(text).items()}
+    except tomllib.TOMLDecodeError as error:
+        raise FultrError(f"expected TOML: {error}") from None
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

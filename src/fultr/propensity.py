@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -33,6 +34,27 @@ def check_propensity(source: Propensity, ranks: int) -> None:
     for rank, value in enumerate(source, start=1):
         if not 0 < value <= 1:
             raise FultrError(f"propensity: expected numbers above 0, at most 1; found {value} at rank {rank}")
+
+
+def given_propensity(text: str, named: Collection[str]) -> tuple[float, ...]:
+    """Propensities that are written as one number a rank.
+
+    Args:
+        text: such as "1,0.5,0.33".
+        named: what might have been written instead, for the error.
+
+    >>> given_propensity("1,0.5", ["none"])
+    (1.0, 0.5)
+    >>> given_propensity("guess", ["none", "pooled"])
+    Traceback (most recent call last):
+    fultr.errors.FultrError: propensity: expected one of none, pooled, or one number a rank; found 'guess'
+    """
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise FultrError(
+            f"propensity: expected one of {', '.join(named)}, or one number a rank; found {text!r}"
+        ) from None
 
 
 def propensities(source: Propensity, examination: Float64s) -> Float64s:

@@ -315,17 +315,20 @@ def _random_ndcg(data: RankingData, k: int, seed: int) -> Float64s:
 def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",)) -> float:
     """Roughly how many seconds a run takes on one core: to share work out, and to say beforehand how long it takes.
 
-    A client costs about 1.2 µs and 9 ns a feature for each ten clicks; a document of λLinear about 1 ns a feature.
+    Measured with all cores at work and 64 to 519 features: a client's training costs a share for each click, its part
+    in estimation one for each query, a document of λLinear about 1 ns a feature.
     """
     width, train = data.train.width, data.train
     evaluated = sum(getattr(data, split).documents for split in splits) * width * 2e-10
     match settings.algorithm:
         case "federated":
             points = 1 + settings.rounds / settings.evaluate_every
-            clients = settings.rounds * settings.clients * max(settings.clicks, 3) / 10 * (1.2e-6 + 9e-9 * width)
             pairs = train.documents / train.queries / settings.displayed if settings.pairs == "retrieved" else 1.0
-            estimated = 1.8 if settings.propensity in ESTIMATORS else 1.0
-            return clients * pairs * settings.epochs * estimated + points * evaluated + 0.2
+            client = 1.2e-6 + 3e-9 * width
+            client += settings.clicks * (2.4e-7 + 6e-10 * width) * pairs * settings.epochs
+            if settings.propensity in ESTIMATORS:
+                client += 2.5e-6 + min(settings.queries, settings.clicks) * (6e-7 + 1.6e-9 * width)
+            return settings.rounds * settings.clients * client + points * evaluated + 0.2
         case "lambda-linear":
             return settings.lambda_epochs * (train.documents * width * 1e-9 + evaluated) + 0.2
         case _:
