@@ -239,7 +239,6 @@ def personal_em(
     u: int,
     theta: Float64s,
     shows: Float64s,
-    looked: Float64s,
 ) -> None:
     """A client's own examination by EM, rank 1 fixed at 1; a rank that it never displayed keeps its start.
 
@@ -254,25 +253,21 @@ def personal_em(
         u: the client.
         theta: [K], the start; changed.
         shows: [K], room.
-        looked: [K], room.
     """
     ranks = theta.size
     for k in range(ranks):
         shows[k] = evidence[u, ranks + k]
         for j in range(begin, end):
             shows[k] += n[j, k]
+    theta[0] = 1.0
     for _ in range(iterations):
-        for k in range(ranks):
-            looked[k] = evidence[u, k]
-        for j in range(begin, end):
-            for k in range(ranks):
-                looked[k] += c[j, k] + (n[j, k] - c[j, k]) * theta[k] * (1 - relevance[j, k]) / (
-                    1 - theta[k] * relevance[j, k]
-                )
-        for k in range(ranks):
+        for k in range(1, ranks):
+            before, looked = theta[k], np.float64(evidence[u, k])
+            for j in range(begin, end):
+                missed, r = n[j, k] - c[j, k], relevance[j, k]
+                looked += c[j, k] + missed * before * (1 - r) / (1 - before * r)
             if shows[k] > 0:
-                theta[k] = looked[k] / shows[k]
-        theta[0] = 1.0
+                theta[k] = looked / shows[k]
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, inline="always")
