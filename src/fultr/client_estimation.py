@@ -74,7 +74,7 @@ def _estimate_clients(
             for k in range(ranks):
                 theta[k] = pooled[k]
             if kind == 0:
-                personal_em(n[counted], c[counted], begin, end, scored, iterations, evidence, u, theta, shows)
+                personal_em(n, c, counted, begin, end, scored, iterations, evidence, u, theta, shows)
             elif kind == 2:
                 for k in range(1, ranks):
                     for g in range(points):

@@ -231,6 +231,7 @@ def add_expectations(
 def personal_em(
     n: Float64s,
     c: Float64s,
+    counted: int,
     begin: int,
     end: int,
     relevance: Float64s,
@@ -243,8 +244,9 @@ def personal_em(
     """A client's own examination by EM, rank 1 fixed at 1; a rank that it never displayed keeps its start.
 
     Args:
-        n: [queries, K] impressions.
+        n: [1 + parts, queries, K] impressions.
         c: likewise clicks.
+        counted: which of these: 0 for all.
         begin: the client's first query.
         end: one past its last.
         relevance: [queries, K].
@@ -258,14 +260,14 @@ def personal_em(
     for k in range(ranks):
         shows[k] = evidence[u, ranks + k]
         for j in range(begin, end):
-            shows[k] += n[j, k]
+            shows[k] += n[counted, j, k]
     theta[0] = 1.0
     for _ in range(iterations):
         for k in range(1, ranks):
             before, looked = theta[k], np.float64(evidence[u, k])
             for j in range(begin, end):
-                missed, r = n[j, k] - c[j, k], relevance[j, k]
-                looked += c[j, k] + missed * before * (1 - r) / (1 - before * r)
+                missed, r = n[counted, j, k] - c[counted, j, k], relevance[j, k]
+                looked += c[counted, j, k] + missed * before * (1 - r) / (1 - before * r)
             if shows[k] > 0:
                 theta[k] = looked / shows[k]
 
