@@ -8,9 +8,8 @@ from numba import njit
 from fultr.clicks import ClickLog
 from fultr.estimation import KINDS, SEVERITIES, THETAS, Broadcast, Estimator, Sums
 from fultr.estimation_kernels import (
-    add_relevance_gradient,
+    add_expectations,
     count_cells,
-    expected_examined,
     multiply_likelihoods,
     multiply_marginals,
     personal_em,
@@ -24,27 +23,9 @@ from fultr.types import Float32s, Float64s, Int32s, Int64s, UInt8s
 
 
 @njit(nogil=True, cache=True)
-def count_examined(
-    n: Float64s,
-    c: Float64s,
-    distinct: int,
-    relevance: Float64s,
-    theta: Float64s,
-    examined: Float64s,
-    impressions: Float64s,
-) -> None:
-    """Add a client's expected examinations and impressions of each rank."""
-    for j in range(distinct):
-        for k in range(theta.size):
-            if n[j, k] > 0:
-                examined[k] += expected_examined(n[j, k], c[j, k], relevance[j, k], theta[k])
-                impressions[k] += n[j, k]
-
-
-@njit(nogil=True, cache=True)
-def _prefetch_displayed(features: Float32s, shown: Int64s, cells: Int32s, distinct: int) -> None:
+def _prefetch_displayed(features: Float32s, shown: Int64s, cells: Int32s, begin: int, end: int) -> None:
     """Begin to load what a client's queries display."""
-    for j in range(distinct):
+    for j in range(begin, end):
         for k in range(shown.shape[1]):
             row = shown[cells[j], k]
             if row >= 0:
@@ -58,7 +39,8 @@ def _estimate_clients(
     queries: Int32s,
     clicks: UInt8s,
     offsets: Int64s,
-    relevance: Float32s,
+    slope: Float32s,
+    intercept: np.float32,
     kind: int,
     pooled: Float64s,
     iterations: int,
@@ -72,92 +54,71 @@ def _estimate_clients(
     gradient: Float64s,
     examined: Float64s,
     impressions: Float64s,
-    marginals: Float64s,
+    products: Float64s,
 ) -> None:
     clients, parts, ranks = divisors.shape
-    splits = parts if parts > 1 else 0
-    longest = 1
+    splits, points = parts if parts > 1 else 0, grid.shape[1]
+    cells, bounds = np.empty(queries.size, np.int32), np.empty(clients + 1, np.int64)
+    n, c = np.empty((1 + splits, queries.size, ranks)), np.empty((1 + splits, queries.size, ranks))
+    count_cells(queries, clicks, offsets, shown, cells, bounds, n, c)
+    scored = np.empty((bounds[-1], ranks))
+    theta, looked, shows = np.empty(ranks), np.empty(ranks), np.empty(ranks)
+    local, pulls = np.empty(slope.size, np.float32), np.zeros(ranks + 4, np.float32)
+    scores, likelihoods = np.empty(5, np.float32), np.empty(points, np.float32)
     for u in range(clients):
-        longest = max(longest, offsets[u + 1] - offsets[u])
-    # Of two clients: while one estimates, what the next one needs is counted and fetched.
-    cells = np.empty((2, longest), np.int32)
-    n, c = np.empty((2, 1 + splits, longest, ranks)), np.empty((2, 1 + splits, longest, ranks))
-    distinct = np.zeros(2, np.int64)
-    scored = np.empty((longest, ranks))
-    theta, room = np.ones(ranks), np.empty((2, ranks))
-    local, pulls = np.zeros(relevance.size, np.float32), np.zeros(ranks + 4, np.float32)
-    likelihoods = np.empty(grid.shape[-1], np.float32)
-    products = np.empty(priors.shape[1])
-    for step in range(clients + 1):
-        soon = step % 2
-        if step < clients:
-            distinct[soon] = count_cells(
-                queries, clicks, offsets[step], offsets[step + 1], shown, cells[soon], n[soon], c[soon]
-            )
-            _prefetch_displayed(features, shown, cells[soon], distinct[soon])
-        if step == 0:
-            continue
-        u, now = step - 1, 1 - soon
-        mine, these, queries_of = evidence[u], cells[now], distinct[now]
-        score_cells(features, shown, these, queries_of, relevance, scored)
+        begin, end = bounds[u], bounds[u + 1]
+        if u + 1 < clients:
+            _prefetch_displayed(features, shown, cells, end, bounds[u + 2])
+        score_cells(features, shown, cells, begin, end, slope, intercept, scored, scores)
         for counted in range(splits, -1, -1):  # without each part of the log, and at last all of it
-            shows, made = n[now, counted], c[now, counted]
-            theta[:] = pooled
-            products[:] = 1.0
+            for k in range(ranks):
+                theta[k] = pooled[k]
             if kind == 0:
-                personal_em(
-                    shows,
-                    made,
-                    queries_of,
-                    scored,
-                    pooled,
-                    iterations,
-                    mine[:ranks],
-                    mine[ranks:],
-                    theta,
-                    room[0],
-                    room[1],
-                )
+                personal_em(n, c, counted, begin, end, scored, iterations, evidence, u, theta, shows)
             elif kind == 2:
                 for k in range(1, ranks):
-                    kept = mine[k * grid.shape[1] : (k + 1) * grid.shape[1]]
-                    likelihoods[:] = kept
-                    multiply_likelihoods(shows, made, queries_of, scored, k, grid[k], likelihoods)
-                    theta[k] = posterior_mean(likelihoods, chosen[k], grid[k])
+                    for g in range(points):
+                        likelihoods[g] = evidence[u, k * points + g]
+                    multiply_likelihoods(n, c, counted, begin, end, scored, k, grid, likelihoods)
+                    theta[k] = posterior_mean(likelihoods, chosen, k, grid, k)
                     if counted == 0:
-                        multiply_marginals(likelihoods, priors[k], products)
+                        multiply_marginals(likelihoods, priors, k, products, u)
                         if remember:
-                            kept[:] = likelihoods
+                            for g in range(points):
+                                evidence[u, k * points + g] = likelihoods[g]
             elif kind == 3:
-                likelihoods[:] = mine
+                for g in range(points):
+                    likelihoods[g] = evidence[u, g]
                 for k in range(1, ranks):
-                    multiply_likelihoods(shows, made, queries_of, scored, k, grid[k], likelihoods)
+                    multiply_likelihoods(n, c, counted, begin, end, scored, k, grid, likelihoods)
                 for k in range(ranks):
-                    theta[k] = posterior_mean(likelihoods, chosen[0], grid[k])
+                    theta[k] = posterior_mean(likelihoods, chosen, 0, grid, k)
                 if counted == 0:
-                    multiply_marginals(likelihoods, priors[0], products)
+                    multiply_marginals(likelihoods, priors, 0, products, u)
                     if remember:
-                        mine[:] = likelihoods
+                        for g in range(points):
+                            evidence[u, g] = likelihoods[g]
             for k in range(ranks):
                 if counted > 0 or splits == 0:
                     divisors[u, max(counted - 1, 0), k] = min(max(theta[k], floor), 1.0)
-        if kind in (2, 3):
-            for prior in range(products.size):
-                marginals[prior] += np.log(products[prior])
-        if remember and kind == 0:
-            count_examined(n[now, 0], c[now, 0], queries_of, scored, theta, mine[:ranks], mine[ranks:])
-        local[:] = 0
-        believed = pooled if kind == 2 else theta  # "shrunk" has the same F and pooled examination as "pooled"
-        add_relevance_gradient(features, shown, these, queries_of, scored, believed, n[now, 0], c[now, 0], local, pulls)
+        local[:] = 0  # the client's own sums first, as if it had sent them
+        looked[:] = 0
+        shows[:] = 0
+        for k in range(ranks):
+            if kind == 2:  # "shrunk" has the same F and pooled examination as "pooled"
+                theta[k] = pooled[k]
+        gradient[-1] += add_expectations(
+            features, shown, cells, begin, end, scored, theta, n, c, local, looked, shows, pulls
+        )
         for f in range(gradient.size - 1):
             gradient[f] += local[f]
-        gradient[-1] += local[-1]
-        if kind in (1, 2):
-            room[:] = 0  # the client's own sums first, as if it had sent them
-            count_examined(n[now, 0], c[now, 0], queries_of, scored, pooled, room[0], room[1])
-            for k in range(ranks):
-                examined[k] += room[0, k]
-                impressions[k] += room[1, k]
+        for k in range(ranks):
+            if kind in (1, 2):
+                examined[k] += looked[k]
+                impressions[k] += shows[k]
+            elif kind == 0 and remember:
+                evidence[u, k] += looked[k]
+                evidence[u, ranks + k] += shows[k]
 
 
 def no_evidence(estimator: Estimator, clients: int, ranks: int) -> Float32s:
@@ -202,20 +163,21 @@ def estimate_clients(
         counts = pair_counts_of_versions(log.clicks, display.other_ranks[log.queries])
         sums.pairs += np.stack([counts.clicks, counts.impressions])
         return np.tile(np.maximum(sent.pooled, estimator.floor), (log.clients, 1, 1))
-    width, padded = sent.relevance.size - 1, display.features.shape[1]
-    relevance = np.zeros(padded + 1, np.float32)
-    relevance[:width], relevance[-1] = sent.relevance[:-1], sent.relevance[-1]
+    slope = np.zeros(display.features.shape[1], np.float32)  # rows may be padded with zeros
+    slope[: sent.relevance.size - 1] = sent.relevance[:-1]
     divisors = np.empty((log.clients, 2 if estimator.cross_fit and estimator.kind != "pooled" else 1, display.ranks))
     remember = evidence is not None
     if evidence is None:
         evidence = no_evidence(estimator, log.clients, display.ranks)
+    products = np.ones((log.clients, sums.marginals.size))  # of clients' marginal likelihoods
     _estimate_clients(
         display.features,
         display.shown,
         log.queries,
         log.clicks,
         log.offsets,
-        relevance,
+        slope,
+        sent.relevance[-1],
         KINDS.index(estimator.kind),
         sent.pooled,
         estimator.iterations,
@@ -229,6 +191,7 @@ def estimate_clients(
         sums.gradient,
         sums.examined,
         sums.impressions,
-        sums.marginals,
+        products,
     )
+    sums.marginals[:] = np.vstack([sums.marginals, np.log(products)]).sum(axis=0)  # client by client
     return divisors

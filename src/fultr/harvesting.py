@@ -119,19 +119,20 @@ def pair_counts_of_versions(clicks: UInt8s, ranks: Int64s, shares: ArrayLike | N
 def _add_version_pairs(clicks: UInt8s, ranks: Int64s, share: Float64s, made: Float64s, shown: Float64s) -> None:
     """Add the weighted clicks and impressions of `pair_counts_of_versions`, impression by impression."""
     impressions, size, versions = ranks.shape
-    chance = np.empty(size)
+    chance = np.zeros(size)
     for i in range(impressions):
         for k in range(size):
-            chance[:] = 0
             for v in range(versions):
                 if 0 <= ranks[i, k, v] < size:
                     chance[ranks[i, k, v]] += share[v]
-            if chance[k] == 0:
-                continue
-            for other in range(size):
-                if other != k and chance[other] > 0:
-                    shown[k, other] += 1 / chance[k]
-                    made[k, other] += clicks[i, k] / chance[k]
+            weight = 1 / chance[k] if chance[k] > 0 else 0.0
+            chance[k] = 0
+            for v in range(versions):
+                other = ranks[i, k, v]
+                if 0 <= other < size and chance[other] > 0:
+                    shown[k, other] += weight
+                    made[k, other] += clicks[i, k] * weight
+                    chance[other] = 0  # counted; and ready for the next document
 
 
 def adjacent_pairs(counts: PairCounts) -> Float64s:
