@@ -24,6 +24,7 @@ from fultr.estimation import (
     severity_prior,
     strength_priors,
 )
+from fultr.estimation_kernels import multiply_marginals
 from fultr.policy import Display
 from fultr.server import ServerOptimiser
 
@@ -254,6 +255,12 @@ def test_personal_estimates_take_weight_from_low_ranks_and_pooled_ones_do_not(ga
     spread = made.std(axis=0, ddof=1) / made.mean(axis=0) / clients**0.5  # standard error of the clicks, as a share
     np.testing.assert_allclose(mass(Estimator("pooled")), 1, atol=0.01 + 4 * spread.max())
     assert (mass(Estimator("personal", cross_fit=True))[1:] > 1.2).all()
+
+
+def test_likelihoods_that_vanish_do_no_harm():
+    products = np.ones((1, 2))
+    multiply_marginals(np.zeros(4, np.float32), np.full((1, 2, 4), 0.25, np.float32), 0, products, 0)
+    assert np.all(np.isfinite(np.log(products)))
 
 
 BAD_LOGS = {

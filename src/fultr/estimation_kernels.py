@@ -365,6 +365,7 @@ def multiply_marginals(likelihoods: Float32s, priors: Float32s, k: int, products
     together = np.float32(0)
     for g in range(likelihoods.size):
         together += likelihoods[g]
+    together = max(together, _TINIEST)
     for h in range(priors.shape[1]):
         marginal = np.float32(0)
         for g in range(likelihoods.size):
