@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -20,10 +20,6 @@ class Tap:
     def holds(self, planted: bytes) -> bool:
         return any(planted in bytes(said) for said in self.said)
 
-    @property
-    def bytes(self) -> int:
-        return sum(map(len, self.said))
-
 
 @contextmanager
 def tapped(port: int, superlink: int, folder: Path) -> Iterator[Tap]:
@@ -33,50 +29,32 @@ def tapped(port: int, superlink: int, folder: Path) -> Iterator[Tap]:
     theirs = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     for context in (ours, theirs):
         context.set_alpn_protocols(["http/1.1"])
-    tap, ended = Tap(), threading.Event()
-    listener = socket.create_server(("127.0.0.1", port))
-    listener.settimeout(0.2)
+    tap, loop = Tap(), asyncio.new_event_loop()
 
-    def relay(plain: socket.socket) -> None:
-        with (
-            contextlib.suppress(OSError),
-            ours.wrap_socket(plain, server_side=True) as node,
-            socket.create_connection(("127.0.0.1", superlink), 30) as onward,
-            theirs.wrap_socket(onward, server_hostname="127.0.0.1") as server,
-        ):
-            server.settimeout(None)
+    async def relay(node: asyncio.StreamReader, to_node: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            server, to_server = await asyncio.open_connection(
+                "127.0.0.1", superlink, ssl=theirs, server_hostname="127.0.0.1"
+            )
             said = bytearray()
             tap.said.append(said)
-            back = threading.Thread(target=pump, args=(server, node, None), daemon=True)
-            back.start()
-            pump(node, server, said)
-            back.join(1)
+            await asyncio.gather(pump(node, to_server, said), pump(server, to_node, None))
+        to_node.close()
 
-    def pump(source: ssl.SSLSocket, target: ssl.SSLSocket, keep: bytearray | None) -> None:
+    async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, keep: bytearray | None) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(65_536):
+            while data := await source.read(65_536):
                 if keep is not None:
                     keep += data
-                target.sendall(data)
-        with contextlib.suppress(OSError):
-            target.shutdown(socket.SHUT_RDWR)
+                target.write(data)
+                await target.drain()
+        target.close()
 
-    def listen() -> None:
-        while not ended.is_set():
-            try:
-                plain, _ = listener.accept()
-            except TimeoutError:
-                continue
-            except OSError:
-                return
-            plain.settimeout(None)
-            threading.Thread(target=relay, args=(plain,), daemon=True).start()
-
-    thread = threading.Thread(target=listen, daemon=True)
+    loop.run_until_complete(asyncio.start_server(relay, "127.0.0.1", port, ssl=ours))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
         yield tap
     finally:
-        ended.set()
-        listener.close()
-        thread.join(2)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5)

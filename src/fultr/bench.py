@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,11 @@ from fultr.bench_deployment import deployment_rounds
 from fultr.bench_device import device_log
 from fultr.bench_flower import flower_round
 from fultr.clicks import ClickLog, ClickModel, Sessions, attraction, examination, simulate_clicks
-from fultr.client import LocalTraining, add_updates
-from fultr.client_estimation import estimate_clients
 from fultr.console import print_json, print_table, say
 from fultr.data import RankingData
 from fultr.datasets import load
 from fultr.errors import FultrError
-from fultr.estimation import KINDS, Estimator, broadcast, initial, no_sums
+from fultr.estimation import KINDS, Estimator, broadcast, initial
 from fultr.layouts import load_path
 from fultr.letor import read_letor
 from fultr.letor_write import write_letor
@@ -35,7 +32,7 @@ from fultr.policy import Display, display, train_policy
 from fultr.population import FreshUsers, cohorts
 from fultr.rounds import Federation, FedIPS, collect
 from fultr.threads import default_threads, run_ranges
-from fultr.types import Float32s, Float64s
+from fultr.types import Float32s
 
 
 @dataclass(frozen=True)
@@ -158,40 +155,45 @@ def _bench_round() -> list[Figure]:
 
 
 def _bench_estimate() -> list[Figure]:
-    """What clients do to estimate propensities against what they do to train, on the same log and one thread."""
+    """What estimation of propensities adds to a round against what training takes of it, on one thread."""
     say("estimate: loading synthetic and synthetic-yahoo")
     figures = []
     for name in ("synthetic", "synthetic-yahoo"):
         train = load(name).train
-        log, shown, examined = _clicks_of(train, versions=1)
-        weights, total = np.zeros(train.width, np.float32), np.zeros(train.width)
-        trained = _best(partial(add_updates, log, shown, examined, weights, LocalTraining(), total), 9)
-        figures.append(Figure(f"training of 500 clients, {name}", trained * 1e3, "ms"))
+        seconds = _round_seconds(train)
+        trained = seconds["known"] - seconds["clicks"]
+        figures.append(Figure(f"training in a round of 500 clients, {name}", trained * 1e3, "ms"))
         for kind in KINDS:
-            estimator = Estimator(kind)
-            if kind == "harvested":
-                log, shown, examined = _clicks_of(train, versions=2)
-            sent = broadcast(estimator, initial(estimator, train.width, shown.ranks))
-            sums = no_sums(estimator, train.width, shown.ranks)
-            seconds = _best(partial(estimate_clients, estimator, sent, log, shown, sums), 9)
-            figures.append(Figure(f"  {kind} estimation / training", seconds / trained, "", "at most 1"))
+            added = seconds[kind] - seconds["known, 2 versions" if kind == "harvested" else "known"]
+            figures.append(Figure(f"  {kind}: added by estimation / training", added / trained, "", "at most 1"))
     return figures
 
 
-def _clicks_of(train: RankingData, versions: int) -> tuple[ClickLog, Display, Float64s]:
-    """Clicks of 500 users with severity 1 on what versions of the logging policy display; and their examination."""
-    shown = display(train, np.stack([train_policy(train, version=v) for v in range(versions)]))
-    examined = examination(np.ones(500), shown.ranks)
-    log = simulate_clicks(
-        attraction(train, shown, ClickModel()),
-        examined,
-        np.arange(500),
-        sessions=Sessions(),
-        seed=0,
-        round_=0,
-        versions=versions,
-    )
-    return log, shown, examined
+def _round_seconds(train: RankingData, clients: int = 500, times: int = 101) -> dict[str, float]:
+    """Median seconds of the simulation of clicks, and of rounds by what clicks are divided by; no clicks come twice."""
+    model, cohort, rounds = ClickModel(), np.arange(clients), count()
+    users, weights = cohorts(FreshUsers(), train, model, clients, 0), np.zeros(train.width, np.float32)
+    shown = {n: display(train, np.stack([train_policy(train, version=v) for v in range(n)])) for n in (1, 2)}
+    attracted = {n: attraction(train, shown[n], model) for n in shown}
+    examined = examination(users.severities(0, cohort), shown[1].ranks)
+    work: dict[str, Callable[[], object]] = {
+        "clicks": lambda: simulate_clicks(
+            attracted[1], examined, cohort, sessions=Sessions(), seed=0, round_=next(rounds)
+        )
+    }
+
+    def a_round(algorithm: FedIPS, versions: int) -> Callable[[], object]:
+        federation = Federation(algorithm, shown[versions], attracted[versions], users, Sessions(), 0, threads=1)
+        estimator = federation.estimator
+        sent = None if estimator is None else broadcast(estimator, initial(estimator, train.width, examined.shape[1]))
+        return lambda: collect(federation, next(rounds), weights, cohort, sent)
+
+    work["known"] = a_round(FedIPS(), 1)
+    work["known, 2 versions"] = a_round(FedIPS(), 2)
+    for kind in KINDS:
+        work[kind] = a_round(FedIPS(propensity=Estimator(kind)), 2 if kind == "harvested" else 1)
+    seconds = {name: [_best(one, 1) for _ in range(times)] for name, one in work.items()}
+    return {name: float(np.median(values)) for name, values in seconds.items()}
 
 
 def _bench_evaluate() -> list[Figure]:

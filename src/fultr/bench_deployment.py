@@ -92,7 +92,7 @@ def _watched(deployment: Deployment) -> Iterator[dict[str, int]]:
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.3):
+        while not ended.wait(1.0):
             for name in ("node-1", "superlink"):
                 most[name] = max(most[name], _memory(deployment, name))
 
@@ -119,6 +119,8 @@ def _counted(folder: Path) -> Iterator[Counter[str]]:
 
     def relay(node: socket.socket) -> None:
         with contextlib.suppress(OSError), node, socket.create_connection(("127.0.0.1", port)) as server:
+            for end in (node, server):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # no waiting for more to send
             back = threading.Thread(target=pump, args=(server, node, "down"), daemon=True)
             back.start()
             pump(node, server, "up")

@@ -6,10 +6,13 @@ checkpoint, its progress and the versions of the ranker. Submitted again, it goe
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 import numpy as np
 from flwr.app import Context, Message, MessageType, RecordDict
@@ -24,7 +27,8 @@ from fultr.replies import Reply, Task
 from fultr.versions import Version, Versions
 
 app = ServerApp()
-_POLL = 0.25  # seconds between two looks for replies
+_LOOKS = 8.0  # for replies, in a second: each costs the SuperLink 20 ms
+_LISTENERS = 16  # threads; with more devices in a round, each listens for several
 _ERRORS = {
     1: "its app cannot be loaded",
     2: "its app failed",
@@ -80,6 +84,9 @@ def _tell(line: str) -> None:
     print(f"fultr: {line}", flush=True)
 
 
+_Answers: TypeAlias = SimpleQueue[tuple[int, RecordDict | str]]  # of nodes: what came, or in words why nothing did
+
+
 @dataclass(eq=False)
 class FlowerDevices:
     """The devices behind a Flower grid: each is a node that has told its number.
@@ -89,17 +96,19 @@ class FlowerDevices:
 
     grid: Grid
     numbers: dict[int, int] = field(default_factory=dict)  # of nodes
-    asked: dict[str, int] = field(default_factory=dict)  # nodes whose number was asked for, by message
-    again: dict[int, float] = field(default_factory=dict)  # when these nodes are asked again, if still nameless
+    again: dict[int, float] = field(default_factory=dict)  # when nodes are asked again, if they are still nameless
+    introductions: _Answers = field(default_factory=SimpleQueue)
 
     def connected(self) -> list[int]:
         """The numbers of the nodes that are there."""
         nodes, now = set(self.grid.get_node_ids()), time.monotonic()
         new = sorted(node for node in nodes if node not in self.numbers and self.again.get(node, 0.0) <= now)
-        self.asked |= self._push([Message(RecordDict(), node, MessageType.QUERY, ttl=_INTRODUCTION) for node in new])
         self.again |= dict.fromkeys(new, now + _INTRODUCTION)
-        for node, answer in self._pull(self.asked):
-            self._enter(node, answer, nodes)
+        queries = [Message(RecordDict(), node, MessageType.QUERY, ttl=_INTRODUCTION) for node in new]
+        self._send(queries, now + _INTRODUCTION, self.introductions)
+        with suppress(Empty):
+            while True:
+                self._enter(*self.introductions.get_nowait(), nodes)
         return sorted(number for node, number in self.numbers.items() if node in nodes)
 
     def _enter(self, node: int, answer: RecordDict | str, nodes: set[int]) -> None:
@@ -120,45 +129,53 @@ class FlowerDevices:
 
     def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
         """Send the task to these devices and gather their replies until all are there, or time is up."""
-        content = task_record(task)
+        content, deadline = task_record(task), time.monotonic() + timeout
         nodes = {number: node for node, number in self.numbers.items()}
-        messages = [
-            Message(content, nodes[client], MessageType.TRAIN, ttl=timeout, group_id=str(task.round))
-            for client in clients
-        ]
+        waiting = {nodes[client]: client for client in clients}
+        messages = [Message(content, n, MessageType.TRAIN, ttl=timeout, group_id=str(task.round)) for n in waiting]
+        answers: _Answers = SimpleQueue()
+        self._send(messages, deadline, answers)
         found: dict[int, Reply | str] = {}
-        for node, reply in self._exchange(messages, timeout):
-            number = self.numbers.get(node)
-            if number is not None:
-                found[number] = reply if isinstance(reply, str) else read_reply(task, reply)
+        with suppress(Empty):
+            while len(found) < len(waiting):
+                node, answer = answers.get(timeout=max(deadline - time.monotonic(), 0.0))
+                found[waiting[node]] = answer if isinstance(answer, str) else read_reply(task, answer)
         return found
 
-    def _exchange(self, messages: list[Message], timeout: float) -> Iterator[tuple[int, RecordDict | str]]:
-        """Send messages; for each node that answers in time its answer."""
-        deadline = time.monotonic() + timeout
-        waiting = self._push(messages)
-        while waiting and time.monotonic() < deadline:
-            time.sleep(_POLL)
-            yield from self._pull(waiting)
-
-    def _push(self, messages: list[Message]) -> dict[str, int]:
-        """Send messages; the nodes that they go to, by message."""
+    def _send(self, messages: list[Message], deadline: float, answers: _Answers) -> None:
+        """Send messages, and put their answers into a queue as they come, until the deadline."""
+        if not messages:
+            return
         nodes = [message.metadata.dst_node_id for message in messages]
-        sent = zip(self.grid.push_messages(messages), nodes, strict=True) if messages else ()
-        return {message: node for message, node in sent if message is not None}
+        sent = zip(self.grid.push_messages(messages), nodes, strict=True)
+        waiting = [(message, node) for message, node in sent if message is not None]
+        self._listen([dict(waiting[i::_LISTENERS]) for i in range(_LISTENERS)], deadline, answers)
 
-    def _pull(self, waiting: dict[str, int]) -> Iterator[tuple[int, RecordDict | str]]:
-        """The answers that have come, or in words what came instead; they are no longer waited for."""
-        for message, node in list(waiting.items()):
+    def _listen(self, parts: list[dict[str, int]], deadline: float, answers: _Answers) -> None:
+        """Listen for the answers to each part of the messages in a thread of its own.
+
+        For Flower waits as long as a node that has announced an answer takes to deliver it, and one that cannot be read
+        spoils those that are fetched with it.
+        """
+        parts = [part for part in parts if part]
+        for part in parts:
+            of = (part, len(parts) / _LOOKS, deadline, answers)
+            threading.Thread(target=self._fetch, args=of, daemon=True).start()
+
+    def _fetch(self, waiting: dict[str, int], pause: float, deadline: float, answers: _Answers) -> None:
+        while waiting and time.monotonic() < deadline:
+            time.sleep(pause)
             try:
-                replies = list(self.grid.pull_messages([message]))  # one by one: an unreadable one spoils but itself
+                replies = list(self.grid.pull_messages(list(waiting)))
             except Exception as error:
-                del waiting[message]
-                yield node, f"its reply cannot be read ({type(error).__name__})"
-                continue
+                if len(waiting) > 1:  # who is it?
+                    self._listen([{message: node} for message, node in waiting.items()], deadline, answers)
+                else:
+                    answers.put((next(iter(waiting.values())), f"its reply cannot be read ({type(error).__name__})"))
+                return
             for reply in replies:
-                del waiting[message]
-                yield node, reply.content if reply.has_content() else _in_words(reply.error.code)
+                node = waiting.pop(reply.metadata.reply_to_message_id)
+                answers.put((node, reply.content if reply.has_content() else _in_words(reply.error.code)))
 
 
 def _in_words(code: int) -> str:
