@@ -119,20 +119,22 @@ def pair_counts_of_versions(clicks: UInt8s, ranks: Int64s, shares: ArrayLike | N
 def _add_version_pairs(clicks: UInt8s, ranks: Int64s, share: Float64s, made: Float64s, shown: Float64s) -> None:
     """Add the weighted clicks and impressions of `pair_counts_of_versions`, impression by impression."""
     impressions, size, versions = ranks.shape
-    chance = np.zeros(size)
     for i in range(impressions):
         for k in range(size):
+            own = 0.0  # probability of the rank that it was displayed at
             for v in range(versions):
-                if 0 <= ranks[i, k, v] < size:
-                    chance[ranks[i, k, v]] += share[v]
-            weight = 1 / chance[k] if chance[k] > 0 else 0.0
-            chance[k] = 0
+                if ranks[i, k, v] == k:
+                    own += share[v]
             for v in range(versions):
                 other = ranks[i, k, v]
-                if 0 <= other < size and chance[other] > 0:
-                    shown[k, other] += weight
-                    made[k, other] += clicks[i, k] * weight
-                    chance[other] = 0  # counted; and ready for the next document
+                if other == k or other < 0 or other >= size or share[v] == 0 or own == 0:
+                    continue
+                seen = False
+                for earlier in range(v):
+                    seen = seen or (ranks[i, k, earlier] == other and share[earlier] > 0)
+                if not seen:
+                    shown[k, other] += 1 / own
+                    made[k, other] += clicks[i, k] / own
 
 
 def adjacent_pairs(counts: PairCounts) -> Float64s:
