@@ -29,17 +29,19 @@ def tapped(port: int, superlink: int, folder: Path) -> Iterator[Tap]:
     theirs = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     for context in (ours, theirs):
         context.set_alpn_protocols(["http/1.1"])
-    tap, loop = Tap(), asyncio.new_event_loop()
+    tap, loop, ends = Tap(), asyncio.new_event_loop(), set[asyncio.StreamWriter]()
 
     async def relay(node: asyncio.StreamReader, to_node: asyncio.StreamWriter) -> None:
+        ends.add(to_node)
         with contextlib.suppress(OSError):
             server, to_server = await asyncio.open_connection(
                 "127.0.0.1", superlink, ssl=theirs, server_hostname="127.0.0.1"
             )
+            ends.add(to_server)
             said = bytearray()
             tap.said.append(said)
             await asyncio.gather(pump(node, to_server, said), pump(server, to_node, None))
-        to_node.close()
+        to_node.transport.abort()
 
     async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter, keep: bytearray | None) -> None:
         with contextlib.suppress(OSError):
@@ -50,11 +52,19 @@ def tapped(port: int, superlink: int, folder: Path) -> Iterator[Tap]:
                 await target.drain()
         target.close()
 
-    loop.run_until_complete(asyncio.start_server(relay, "127.0.0.1", port, ssl=ours))
+    async def end() -> None:
+        listener.close()
+        for writer in ends:
+            writer.transport.abort()
+        await asyncio.sleep(0.5)  # in which they end
+        loop.stop()
+
+    listener = loop.run_until_complete(asyncio.start_server(relay, "127.0.0.1", port, ssl=ours))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
         yield tap
     finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(5)
+        asyncio.run_coroutine_threadsafe(end(), loop)
+        thread.join(10)
+        loop.close()
