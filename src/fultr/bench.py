@@ -192,8 +192,8 @@ def _round_seconds(train: RankingData, clients: int = 500, times: int = 101) -> 
     work["known, 2 versions"] = a_round(FedIPS(), 2)
     for kind in KINDS:
         work[kind] = a_round(FedIPS(propensity=Estimator(kind)), 2 if kind == "harvested" else 1)
-    seconds = {name: [_best(one, 1) for _ in range(times)] for name, one in work.items()}
-    return {name: float(np.median(values)) for name, values in seconds.items()}
+    seconds = [[_best(one, 1) for one in work.values()] for _ in range(times)]  # in turn, as the machine's speed varies
+    return dict(zip(work, np.median(seconds, axis=0).tolist(), strict=True))
 
 
 def _bench_evaluate() -> list[Figure]:
