@@ -162,14 +162,14 @@ def _bench_estimate() -> list[Figure]:
         train = load(name).train
         seconds = _round_seconds(train)
         trained = seconds["known"] - seconds["clicks"]
-        figures.append(Figure(f"training in a round of 500 clients, {name}", trained * 1e3, "ms"))
+        figures.append(Figure(f"training in a round of 2,000 clients, {name}", trained * 1e3, "ms"))
         for kind in KINDS:
             added = seconds[kind] - seconds["known, 2 versions" if kind == "harvested" else "known"]
             figures.append(Figure(f"  {kind}: added by estimation / training", added / trained, "", "at most 1"))
     return figures
 
 
-def _round_seconds(train: RankingData, clients: int = 500, times: int = 101) -> dict[str, float]:
+def _round_seconds(train: RankingData, clients: int = 2000, times: int = 41) -> dict[str, float]:
     """Median seconds of the simulation of clicks, and of rounds by what clicks are divided by; no clicks come twice."""
     model, cohort, rounds = ClickModel(), np.arange(clients), count()
     users, weights = cohorts(FreshUsers(), train, model, clients, 0), np.zeros(train.width, np.float32)

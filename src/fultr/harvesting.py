@@ -105,7 +105,7 @@ def pair_counts_of_versions(clicks: UInt8s, ranks: Int64s, shares: ArrayLike | N
     """
     size, versions = clicks.shape[1], ranks.shape[2]
     share = np.full(versions, 1 / versions) if shares is None else np.asarray(shares, np.float64)
-    if ranks.shape[:2] != clicks.shape or share.shape != (versions,) or not np.isclose(share.sum(), 1):
+    if ranks.shape[:2] != clicks.shape or share.shape != (versions,) or abs(share.sum() - 1) > 1e-8:
         raise FultrError(
             f"versions: expected ranks of shape {clicks.shape} x versions and shares that add to 1, "
             f"found {ranks.shape} and {share.sum():g}"

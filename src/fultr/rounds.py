@@ -22,7 +22,7 @@ from fultr.threads import chunk_bounds, run_chunks
 from fultr.types import Float32s, Float64s, Int64s
 
 _SUMS = 16  # partial sums of a cohort's updates: fixed, so that they add up alike for any number of threads
-_BLOCK = 256  # clients whose clicks are held at a time, by each thread
+_BLOCK = 64  # clients whose clicks are held at a time, by each thread
 
 
 @dataclass(frozen=True)
