@@ -69,10 +69,7 @@ def document_em(
     for value in prior:
         check_number("prior", value, least=0)
     cells.check_clicks()
-    p = 1 / np.arange(1.0, cells.ranks + 1) if start is None else np.array(start, np.float64)
-    if p.shape != (cells.ranks,) or not np.all((p >= 0) & (p <= 1)) or p[0] != 1:
-        raise FultrError(f"start: expected {cells.ranks} numbers from 0 to 1, the first 1; found {str(p)[:60]}")
-    p[1:] = np.clip(p[1:], _EDGE, 1 - _EDGE)
+    p = started(start, cells.ranks)
     shown, clicked = cells.by_rank()
     p[1:][(shown > 0)[1:] & (clicked == 0)[1:]] = 0.0  # where EM would creep
     shown, clicked = cells.by_pair()
@@ -86,6 +83,19 @@ def document_em(
         converged = bool(np.all(np.abs(p_2 - p_1) <= tolerance * p_1))
         p, r, likelihood = _extrapolated(cells, (p, r), (p_1, r_1), (p_2, r_2), prior, likelihood)
     return DocumentModel(p, r, likelihood, steps, converged)
+
+
+def started(start: Float64s | None, ranks: int) -> Float64s:
+    """Examination to begin with, 1 / rank unless given; moved off 0 and 1 below rank 1, where no step would leave them.
+
+    >>> started(None, 3).round(2).tolist(), started(np.array([1.0, 1.0, 0.0]), 3).tolist()
+    ([1.0, 0.5, 0.33], [1.0, 0.99, 0.01])
+    """
+    p = 1 / np.arange(1.0, ranks + 1) if start is None else np.array(start, np.float64)
+    if p.shape != (ranks,) or not np.all((p >= 0) & (p <= 1)) or p[0] != 1:
+        raise FultrError(f"start: expected {ranks} numbers from 0 to 1, the first 1; found {str(p)[:60]}")
+    p[1:] = np.clip(p[1:], _EDGE, 1 - _EDGE)
+    return p
 
 
 def _step(cells: Cells, p: Float64s, r: Float64s, prior: tuple[float, float]) -> tuple[Float64s, Float64s]:

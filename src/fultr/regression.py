@@ -15,6 +15,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from fultr.checks import check_number
+from fultr.document_em import started
 from fultr.errors import FultrError
 from fultr.impressions import Cells, summed
 from fultr.types import Bools, Float64s
@@ -59,14 +60,12 @@ def feature_model(cells: Cells, *, ridge: float = 1.0, start: Float64s | None = 
     cells.check_clicks()
     if cells.features is None:
         raise FultrError("the log has no features; add a column features, or take another method")
-    p = 1 / np.arange(1.0, cells.ranks + 1) if start is None else np.array(start, np.float64)
-    if p.shape != (cells.ranks,) or not np.all((p >= 0) & (p <= 1)) or p[0] != 1:
-        raise FultrError(f"start: expected {cells.ranks} numbers from 0 to 1, the first 1; found {str(p)[:60]}")
+    p = started(start, cells.ranks)
     shown, clicked = cells.by_rank()
     alive = clicked > 0  # elsewhere examination is 0: no number is likelier
     rate = float(np.clip(clicked.sum() / max(float(shown @ p), _TINY), 0.01, 0.99))
     width = cells.features.shape[1]
-    first = np.concatenate([logit(np.clip(p[1:], 0.01, 0.99)), np.zeros(width), [logit(rate)]])
+    first = np.concatenate([logit(p[1:]), np.zeros(width), [logit(rate)]])
     bounds = [(logit(_EDGE), logit(1 - _EDGE))] * (cells.ranks - 1) + [(None, None)] * (width + 1)
     found = minimize(_loss, first, (cells, cells.features, alive, ridge), method="L-BFGS-B", jac=True, bounds=bounds)
     p, r = _model(found.x, cells.features, alive)
