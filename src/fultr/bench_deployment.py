@@ -19,10 +19,10 @@ from fultr.console import say
 from fultr.datasets import load
 from fultr.deployment import Deployment, free_port, init_deployment, load_deployment
 from fultr.deployment_processes import running, service_processes
-from fultr.deployment_train import follow, submit
+from fultr.deployment_train import follow, read_settings, submit
 from fultr.device_simulation import fill_devices
 from fultr.federation import LocalDevices, federate
-from fultr.federation_settings import FederationSettings
+from fultr.federation_settings import FederationSettings, fill_in
 from fultr.processes import memory
 
 _DATA = "synthetic"
@@ -51,9 +51,8 @@ def _measured(folder: Path, nodes: int, rounds: int) -> list[tuple[str, float, s
     data = load(_DATA)
     logs = {u: folder / "nodes" / f"node-{u + 1}" / "device.db" for u in range(nodes)}
     fill_devices(list(logs.values()), data)
-    settings = FederationSettings(features=data.train.width, displayed=5, rounds=rounds, least_devices=nodes)
-    lines = [f"{name} = {json.dumps(value)}" for name, value in settings.as_mapping().items()]
-    (folder / "federation.toml").write_text("\n".join(['state-dir = "state"', *lines]), encoding="utf-8")
+    chosen = {"features": data.train.width, "displayed": 5, "rounds": rounds, "least_devices": nodes}
+    fill_in(folder / "federation.toml", chosen, replace=True)
     with _counted(folder) as sent, running(folder, 300.0) as deployment, _watched(deployment) as most:
         run, new = submit(folder)
         marks: list[tuple[int, int, float, float]] = []  # bytes to and from the server, processor seconds, time
@@ -61,8 +60,10 @@ def _measured(folder: Path, nodes: int, rounds: int) -> list[tuple[str, float, s
     reports = [json.loads(line) for line in (folder / "state" / "progress.jsonl").read_text().splitlines()]
     seconds = float(np.median([report["seconds"] for report in reports[1:]]))
     up, down, busy, passed = np.subtract(marks[-1], marks[0])
+    settings = read_settings(load_deployment(folder))
+    del settings["state-dir"]
     began = time.perf_counter()
-    federate(LocalDevices(logs), settings, folder / "local")
+    federate(LocalDevices(logs), FederationSettings.of(settings), folder / "local")
     local = (time.perf_counter() - began) / rounds
     messages = (len(marks) - 1) * nodes
     name = f"{nodes} nodes: "
