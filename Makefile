@@ -1,12 +1,15 @@
 # Two commands on a fresh machine: `make run` and `make test`. Both set up .venv first when needed.
 PYTHON ?= python3
 BIN := .venv/bin
+# Two workers, each with whole files: what tests of one file share is made once.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup run test bench deploy-demo lint clean
+.PHONY: help setup run check test bench deploy-demo lint clean
 
 help:
 	@echo "make run    set up, then run the main experiment on generated data (out/report.html)"
-	@echo "make test   set up, then lint, type check and test"
+	@echo "make check  set up, then lint, type check and all tests that are quick and start no process (2 minutes)"
+	@echo "make test   set up, then lint, type check and all tests (15 minutes)"
 	@echo "make bench  set up, then measure speed as ratios"
 	@echo "make deploy-demo  set up, then run a federation of 5 devices on Flower, over TLS, on this machine"
 	@echo "make clean  remove what the above made"
@@ -26,8 +29,11 @@ lint: setup
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 
+check: lint
+	$(PYTEST) -m 'not slow and not process and not deployment'
+
 test: lint
-	$(BIN)/pytest
+	$(PYTEST)
 
 bench: setup
 	$(BIN)/fultr bench

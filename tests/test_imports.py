@@ -1,10 +1,11 @@
-"""Data goes one way: the modules' imports form no cycle, and lower layers never reach up."""
+"""The house: a package imports only from those in its row, modules form no cycle, and what a device loads is small."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,83 +13,63 @@ import pytest
 import fultr
 
 SOURCE = Path(__file__).parents[1] / "src" / "fultr"
-# From the ground up; a module imports only from lines above its own.
-LAYERS = [
-    ["errors", "types"],
-    ["checks", "files", "prefetch", "streams", "threads", "device_file"],
-    ["processes", "deployment_keys", "deployment_superlink"],
-    ["deployment"],
-    ["deployment_control"],
-    ["deployment_processes", "deployment_train"],
-    ["data"],
-    ["linear"],
-    ["cache", "metrics"],
-    ["letor_files", "letor_text", "impressions"],
-    ["click_files", "harvesting", "document_em"],
-    ["regression"],
-    ["resampling", "prediction"],
-    ["trust"],
-    ["diagnostics"],
-    ["letor_write"],
-    ["letor"],
-    ["layouts", "synthetic"],
-    ["datasets", "rankers", "supervised"],
-    ["policy", "versions"],
-    ["clicks", "export"],
-    ["device_values", "device_upkeep"],
-    ["device_training"],
-    ["device_view"],
-    ["device"],
-    ["population", "propensity", "client", "server", "checkpoint"],
-    ["estimation_kernels", "estimation", "device_simulation"],
-    ["client_estimation"],
-    ["rounds"],
-    ["simulation", "baselines", "replies"],
-    ["runs", "estimates", "federation_settings"],
-    ["store", "engine", "claims", "federation"],
-    ["experiments", "accuracy", "flower.messages"],
-    ["experiment_files", "comparisons", "reproduction", "figures", "flower.client_app", "flower.server_app"],
-    ["report", "estimate_figure"],
-    ["__init__"],
-    ["console"],
-    ["bench_flower", "bench_device", "bench_deployment"],
-    ["bench", "commands", "experiment_commands", "estimate_commands", "deploy_commands", "device_commands"],
-    ["deploy_demo"],
-    ["cli_options"],
-    ["cli_experiments", "cli_estimate", "cli_deploy", "cli_device", "cli_export"],
-    ["cli"],
-]
+# What each package may import from.
+PACKAGES = {
+    "core": set(),
+    "data": {"core"},
+    "clicks": {"core"},
+    "rankers": {"core", "data", "clicks"},
+    "federated": {"core", "rankers", "clicks"},
+    "device": {"core", "rankers", "clicks", "federated"},
+    "study": {"core", "data", "rankers", "clicks", "federated", "device"},
+    "deploy": {"core", "rankers", "clicks", "federated", "device"},
+    "cli": {"core", "data", "rankers", "clicks", "federated", "device", "study", "deploy"},
+}
 MODULES = {
-    ".".join(path.relative_to(SOURCE).with_suffix("").parts): path
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in SOURCE.rglob("*.py")
-    if path.name != "__init__.py" or path.parent == SOURCE
+    if path.parent != SOURCE
 }
 
 
 def imported(module: str) -> set[str]:
-    tree = ast.parse(MODULES[module].read_text())
+    """The modules of fultr that a module imports, at its top or inside a function."""
     found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fultr."):
-            found.add((node.module or "").removeprefix("fultr."))
-        if isinstance(node, ast.ImportFrom) and node.module == "fultr":
-            found.add("__init__")
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "fultr":
+            name = (node.module or "").removeprefix("fultr").removeprefix(".")
+            inside = {f"{name}.{alias.name}" for alias in node.names} & set(MODULES)
+            found |= inside or {name}
         if isinstance(node, ast.Import):
-            found |= {"__init__" for name in node.names if name.name.split(".")[0] == "fultr"}
+            found |= {alias.name.removeprefix("fultr.") for alias in node.names if alias.name.startswith("fultr.")}
     return found
 
 
-def test_every_module_has_its_layer():
-    named = [module for layer in LAYERS for module in layer]
-    assert sorted(named) == sorted(MODULES)
+def loaded_by(code: str) -> set[str]:
+    """All that a fresh process has loaded after some code."""
+    told = subprocess.run(
+        [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules, sep='\\n')"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    return set(told.stdout.split("\n"))
 
 
-def test_modules_import_from_below_only():
-    below: set[str] = set()
-    for layer in LAYERS:
-        for module in layer:
-            assert imported(module) <= below, f"{module} imports {imported(module) - below} from its own layer or above"
-        below |= set(layer)
+def test_every_module_is_in_a_package():
+    assert {module.split(".")[0] for module in MODULES} == set(PACKAGES)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_packages_import_only_from_their_row(module):
+    package = module.split(".")[0]
+    others = {name.split(".")[0] for name in imported(module)} - {package}
+    assert others <= PACKAGES[package]
+
+
+def test_modules_form_no_cycle():
+    TopologicalSorter({module: imported(module) & set(MODULES) for module in MODULES}).prepare()
 
 
 def test_modules_are_short():
@@ -96,25 +77,62 @@ def test_modules_are_short():
         assert len(path.read_text().splitlines()) <= 420, path.name
 
 
-def test_public_names_are_where_they_are_said_to_be():
-    """Each is listed three times: for users, for type checkers, and with the module that it is imported from."""
-    tree = ast.parse(MODULES["__init__"].read_text())
-    typed = {
-        alias.name: (node.module or "").removeprefix("fultr.")
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fultr.")
-        for alias in node.names
-    }
-    assert typed == fultr._HOMES
-    assert sorted(typed) == sorted(fultr.__all__)
+def test_public_names_are_there():
+    """They are listed once, in the stub that type checkers and the lazy loader both read."""
+    assert "FedIPS" in fultr.__all__
     for name in fultr.__all__:
         assert getattr(fultr, name) is not None
     with pytest.raises(AttributeError):
         fultr.nothing_of_the_kind  # noqa: B018
 
 
-def test_a_device_imports_little():
-    """What a node loads for every message: not what draws, reads data sets or runs experiments."""
-    loaded = "import sys, fultr.federation; print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"matplotlib", "pyarrow", "joblib", "scipy.cluster", "scipy.stats", "pandas"} & set(found)
+@pytest.mark.process
+def test_a_device_loads_little():
+    """What a node needs to answer: nothing that reads data sets, runs experiments or draws."""
+    found = loaded_by("import fultr.device.answer")
+    assert not {"matplotlib", "pyarrow", "joblib", "scipy.cluster", "scipy.stats", "pandas"} & found
+    ours = {name.removeprefix("fultr.").split(".")[0] for name in found if name.startswith("fultr.")}
+    assert ours <= {"core", "data", "rankers", "clicks", "federated", "device"}
+    assert {name for name in found if name.startswith("fultr.data.")} <= {"fultr.data.ranking"}
+
+
+HELP = """
+import contextlib, io, os, sys
+import click
+
+def call(*arguments):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main([*arguments])
+    return out.buffer.getvalue().decode()
+
+from fultr.cli.main import cli, main
+assert "Usage: fultr " in call("--help")
+assert call("--version").startswith("fultr ")
+os.environ.update(_FULTR_COMPLETE="bash_complete", COMP_WORDS="fultr sim", COMP_CWORD="1")
+assert "simulate" in call()
+ours = sorted(name for name in sys.modules if name.startswith("fultr.") and name.split(".")[1] != "core")
+assert ours == ["fultr.cli", "fultr.cli.lazy", "fultr.cli.main", "fultr.cli.stopping"], ours
+
+def walk(command, path):
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            walk(command.get_command(context, name), [*path, name])
+    os.environ.pop("_FULTR_COMPLETE", None)
+    assert f"Usage: {' '.join(['fultr', *path])} " in call(*path, "--help")
+    words = ["fultr", *path, "--he"]
+    os.environ.update(_FULTR_COMPLETE="bash_complete", COMP_WORDS=" ".join(words), COMP_CWORD=str(len(words) - 1))
+    assert "--help" in call(), path
+    slow = {"numba", "numpy", "scipy", "matplotlib", "pyarrow", "joblib", "rich", "flwr"} & set(sys.modules)
+    assert not slow, (path, slow)
+
+walk(cli, [])
+"""
+
+
+@pytest.mark.process
+def test_help_version_and_completion_load_nothing_that_takes_long():
+    """Of the command as a whole not even the modules of single commands; of each command, no library that computes."""
+    found = loaded_by(HELP)
+    assert {f"fultr.cli.{name}" for name in ("bench.command", "deploy", "estimate", "simulate")} <= found

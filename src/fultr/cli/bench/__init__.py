@@ -1,0 +1,1 @@
+"""What `fultr bench` measures."""

@@ -1,0 +1,64 @@
+"""The command `fultr bench`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fultr.cli.console import print_json, print_table
+from fultr.cli.options import json_option
+
+if TYPE_CHECKING:
+    from fultr.cli.bench.speed import Figure
+
+_USUAL = ("round", "estimate", "evaluate", "read", "device")
+
+
+@click.command()
+@click.argument("what", nargs=-1, type=click.Choice([*_USUAL, "flower", "deployment"]))
+@json_option
+def bench(what: tuple[str, ...], as_json: bool) -> None:
+    """Measure speed, as ratios to the machine's limits.
+
+    Each benchmark is measured against a limit of the machine or other software, in the same run. Without an argument,
+    the first five are run; they take about 3 GB of memory and 1 GB of disk.
+
+    \b
+      round       a round of federated training, against reading the same
+                  features from memory
+      estimate    the estimation of propensities, against training
+      evaluate    NDCG of 32 rankers, against one
+      read        reading a LETOR file, against scikit-learn
+      device      the log of a device, against appending to a file
+      flower      a round, against the same in Flower's simulation engine;
+                  needs pip install 'fultr[flower]'
+      deployment  rounds of 3, 5 and 10 nodes over TLS on this machine, against
+                  the same in one process; takes 5 minutes
+    """
+    figures = [figure for name in what or _USUAL for figure in _measured(name)]
+    if as_json:
+        print_json({"figures": [figure.__dict__ for figure in figures]})
+        return
+    print_table([["measured", "value", "wanted"], *(figure.row() for figure in figures)])
+
+
+def _measured(name: str) -> list[Figure]:
+    """The figures of one benchmark; those that need Flower are imported only if they are asked for."""
+    from fultr.cli.bench import speed
+
+    match name:
+        case "device":
+            from fultr.cli.bench.device import device_log
+
+            return [speed.Figure(*row) for row in device_log()]
+        case "flower":
+            from fultr.cli.bench.flower import flower_round
+
+            return [speed.Figure(*row) for row in flower_round()]
+        case "deployment":
+            from fultr.cli.bench.deployment import deployment_rounds
+
+            return [speed.Figure(*row) for row in deployment_rounds()]
+        case _:
+            return speed.BENCHMARKS[name]()

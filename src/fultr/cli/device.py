@@ -1,0 +1,189 @@
+"""The commands `fultr device ...`: what a device's log holds, and logs filled by simulated users."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from fultr.cli.console import print_json, print_table, progress_bar, say, working
+from fultr.cli.lazy import OrderedGroup
+from fultr.cli.options import PATH, json_option
+from fultr.core.errors import FultrError
+
+_LOG = click.argument("log", type=PATH)
+
+
+@click.group(cls=OrderedGroup)
+def device() -> None:
+    """Inspect, export or delete a device's log, or simulate some.
+
+    A search application writes its log with fultr.DeviceLog: see docs/device-log.md.
+    """
+
+
+@device.command()
+@click.option(
+    "--nodes", "devices", default=5, show_default=True, type=click.IntRange(1, 10**6), help="Number of devices."
+)
+@click.option("--dir", "folder", required=True, type=PATH, help="Folder for the logs.")
+@click.option("--data", default="synthetic", show_default=True, help="Data set whose training queries users ask.")
+@click.option("--periods", default=60, show_default=True, type=click.IntRange(min=1), help="Days that a log covers.")
+@click.option("--clicks", default=10, show_default=True, type=click.IntRange(min=1), help="Clicks per day.")
+@click.option("--displayed", default=5, show_default=True, type=click.IntRange(1, 1000),
+              help="Documents displayed per query, K.")  # fmt: skip
+@click.option("--gamma", default=1.0, show_default=True, help="Bias severity: examination is (1 / rank) ** gamma.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the users, their queries and clicks.")
+@json_option
+def simulate(
+    devices: int,
+    folder: Path,
+    data: str,
+    periods: int,
+    clicks: int,
+    displayed: int,
+    gamma: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Fill the logs of some devices with simulated users.
+
+    The logs are device-0.db, device-1.db, ... in --dir. The users are those of `fultr simulate --users` with the same
+    seed. Dates start in 1970.
+
+    In a folder that `fultr deploy init` wrote, the logs are those of its nodes, and the number of features and of
+    displayed documents is set in its federation.toml. If other numbers are set there already, nothing is written.
+
+    \b
+    Examples
+      fultr device simulate --nodes 5 --dir pilot
+      fultr device show pilot/device-0.db
+      fultr deploy init fed --nodes 5 && fultr device simulate --nodes 5 --dir fed
+    """
+    from fultr.clicks.settings import ClickModel, Sessions
+    from fultr.data.load import load
+    from fultr.federated.federation import fill_in
+    from fultr.study.fill_devices import fill_devices
+
+    paths = _log_paths(folder, devices)
+    with working("Loading the data"):
+        splits = load(data)
+    settings = {"features": splits.train.width, "displayed": displayed}
+    federation = folder / "federation.toml"
+    if federation.exists():
+        fill_in(federation, settings, write=False)  # a contradiction: better now than when logs are filled
+    with progress_bar(devices, "Filling logs") as done:
+        fill_devices(
+            paths,
+            splits,
+            periods=periods,
+            seed=seed,
+            displayed=displayed,
+            model=ClickModel(gamma),
+            sessions=Sessions(clicks=clicks),
+            on_device=lambda _: done(),
+        )
+    changed = fill_in(federation, settings) if federation.exists() else []
+    if as_json:
+        print_json({"logs": [str(path) for path in paths], **settings, "set": changed})
+        return
+    if changed:
+        say(f"{federation}: set {' and '.join(f'{name} = {settings[name]}' for name in changed)}, as in these logs")
+    logs = f"{_counted(devices, 'log')} of {_counted(periods, 'day')}"
+    say(f"{logs}, {splits.train.width} features, {displayed} documents displayed:")
+    for path in paths:
+        print(path)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _log_paths(folder: Path, devices: int) -> list[Path]:
+    """Where the devices' logs go: into the nodes of a deployment, if the folder is one."""
+    nodes = folder / "nodes"
+    if not nodes.is_dir():
+        return [folder / f"device-{u}.db" for u in range(devices)]
+    paths = [nodes / f"node-{u + 1}" / "device.db" for u in range(devices)]
+    missing = [path.parent for path in paths if not path.parent.is_dir()]
+    if missing:
+        raise FultrError(f"{missing[0]}: the deployment has no such node; fultr deploy init {folder} --nodes {devices}")
+    return paths
+
+
+@device.command()
+@_LOG
+@json_option
+def show(log: Path, as_json: bool) -> None:
+    """Show what LOG holds: impressions, clicks, versions, dates, size."""
+    from fultr.device.log import DeviceLog
+
+    with DeviceLog.open(log, retention=None) as opened:
+        stats, schemas = opened.stats(), opened.schemas()
+    if as_json:
+        print_json({"log": str(log), **asdict(stats), "schemas": [asdict(schema) for schema in schemas]})
+        return
+    rows = [
+        ["impressions", f"{stats.impressions:,}"],
+        ["with a click", f"{stats.clicked_impressions:,}"],
+        ["clicks", f"{stats.clicks:,}"],
+        ["different queries", f"{stats.queries:,}"],
+        ["from", _date(stats.oldest)],
+        ["to", _date(stats.newest)],
+        ["features", ", ".join(str(schema.count) for schema in schemas if schema.current)],
+        ["left out of training: other features", f"{stats.other_schema:,}"],
+        ["with text", f"{stats.with_text:,}"],
+        ["size", f"{stats.bytes / 1e6:.2f} MB"],
+    ]
+    print_table([["", str(log)], *rows])
+
+
+def _date(seconds: float | None) -> str:
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+@device.command()
+@_LOG
+@click.option("--out", type=PATH, help="File to write to.  [default: stdout]")
+def export(log: Path, out: Path | None) -> None:
+    """Write all that LOG holds as lines of JSON, for its user to read."""
+    from fultr.device.log import DeviceLog
+
+    with DeviceLog.open(log, retention=None) as opened:
+        count = opened.export(sys.stdout if out is None else out)
+    say(f"{count:,} impressions")
+
+
+@device.command()
+@_LOG
+@click.option("--query", help="Delete the impressions of this query.")
+@click.option("--before", help="Delete impressions before this date, such as 2026-01-31.")
+@click.option("--all", "everything", is_flag=True, help="Delete everything.")
+def forget(log: Path, query: str | None, before: str | None, everything: bool) -> None:
+    """Delete impressions from LOG, beyond recovery.
+
+    One of the options says which.
+    """
+    from fultr.device.log import DeviceLog
+
+    if (query is not None) + (before is not None) + everything != 1:
+        raise FultrError("forget: expected one of --query, --before and --all")
+    with DeviceLog.open(log, retention=None) as opened:
+        if query is not None:
+            gone = opened.forget(query=query)
+        elif before is not None:
+            gone = opened.forget(before=_seconds(before))
+        else:
+            gone = opened.forget(all=True)
+    say(f"{gone:,} impressions deleted")
+
+
+def _seconds(date: str) -> float:
+    try:
+        when = datetime.fromisoformat(date)
+    except ValueError:
+        raise FultrError(f"--before: expected a date such as 2026-01-31, found {date!r}") from None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,165 @@
+"""The command `fultr simulate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fultr.cli.console import print_json, print_table, progress_bar, say, working
+from fultr.cli.options import (
+    DATA_HELP,
+    PATH,
+    SEED_HELP,
+    given_settings,
+    json_option,
+    option_name,
+    reading_options,
+    setting_names,
+    settings_options,
+    threads_option,
+)
+from fultr.cli.stopping import resumable
+from fultr.core.errors import FultrError
+from fultr.core.settings import leaves
+from fultr.federated.settings import Estimator
+from fultr.rankers.settings import LambdaLinear
+from fultr.study.settings import FiniteUsers, RunSettings
+
+if TYPE_CHECKING:
+    from fultr.study.simulate import Simulation
+
+_SIMULATED = setting_names(
+    RunSettings,
+    *("propensity", "gamma", "gamma_sd", "clients", "rounds", "queries", "clicks", "displayed"),
+    *("client_rate", "server_rate", "server"),
+    without=("algorithm", "k", *leaves(LambdaLinear)),
+)
+"""The settings that `fultr simulate` has options for: the most wanted first."""
+
+
+@click.command()
+@click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
+@reading_options
+@settings_options(RunSettings, _SIMULATED, {"rounds": 200})
+@click.option("--seed", default=0, show_default=True, help=SEED_HELP)
+@click.option("--out", type=PATH,
+              help="Folder for ranker, curve, settings and checkpoint; the same command resumes from it.")  # fmt: skip
+@threads_option
+@json_option
+def simulate(
+    data: str,
+    fold: int,
+    merge: bool,
+    sentinel: tuple[str, ...],
+    seed: int,
+    out: Path | None,
+    threads: int | None,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Train one ranker from the clicks of simulated users.
+
+    Each round, every client of the cohort searches with a logging policy (a ranker trained on few queries), examines
+    the results with a probability that falls with the rank, and clicks. It then trains on those clicks and sends its
+    update to the server. FedIPS corrects the position bias: it divides a click at a rank by its propensity, the
+    probability that the rank is examined.
+
+    \b
+    Propensities
+      known      the true examination probabilities of each user
+      none       no correction: FedAvg
+      1,0.5,...  one number per displayed rank, the same for all clients
+      personal   estimated by each client from its own clicks
+      pooled     one estimate for all clients, from sums over their clicks
+      shrunk     a client's own estimate, drawn towards the pooled one; the fewer
+                 clicks the client has, the closer
+      power-law  (1 / rank) ** gamma, with a gamma estimated for each client
+      harvested  one estimate for all clients, from documents that different
+                 versions of the logging policy showed at different ranks (their
+                 change in clicks is due to the rank alone); needs --policies 2
+
+    \b
+    Examples
+      fultr simulate                            FedIPS with known propensities
+      fultr simulate --propensity none          FedAvg
+      fultr simulate --propensity shrunk        propensities from the clicks
+      fultr simulate --propensity harvested --policies 2
+      fultr simulate --server adam --server-rate 0.1 --gamma 2
+      fultr simulate --click-model cascade --continues 0.5
+      fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine
+    """
+    given = given_settings(settings)
+    chosen = RunSettings.of(given)
+    for name in given.keys() - chosen.relevant().keys():
+        need = "--users" if name in leaves(FiniteUsers) else "an estimated --propensity"
+        raise FultrError(f"{option_name(name)} makes no difference to this run: it needs {need}")
+    run = _train(chosen, data, dict(fold=fold, merge=merge, sentinel=sentinel or "auto"), seed, out, threads)
+    if out is not None:
+        _write(run, out)
+    _print(run, chosen, out, as_json=as_json)
+
+
+def _train(
+    settings: RunSettings, data: str, reading: dict[str, Any], seed: int, out: Path | None, threads: int | None
+) -> Simulation:
+    from fultr.core.files import make_folder
+    from fultr.data.load import load
+    from fultr.study.run import train
+
+    with working("Loading the data"):
+        splits = load(data, **reading, threads=threads)
+    checkpoint = None if out is None else out / "checkpoint.npz"
+    if out is not None:
+        make_folder(out)
+
+    def kept() -> str:
+        if checkpoint is None or not checkpoint.exists():
+            return ""
+        return f"the same command resumes from {checkpoint}"
+
+    with resumable(kept), progress_bar(settings.rounds, "Training") as done:
+        return train(settings, splits, seed=seed, checkpoint=checkpoint, threads=threads, on_round=done)
+
+
+def _write(run: Simulation, out: Path) -> None:
+    import csv
+    import io
+    import json
+
+    from fultr.core.files import written_whole
+    from fultr.study.report import versions
+
+    run.ranker.save(out / "ranker.json")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["round", *(f"ndcg@5 {split}" for split in run.curve.ndcg)])
+    for i, round_ in enumerate(run.curve.rounds):
+        writer.writerow([round_, *(repr(float(values[i])) for values in run.curve.ndcg.values())])
+    with written_whole(out / "curve.csv") as temporary:
+        temporary.write_text(text.getvalue(), encoding="utf-8")
+    with written_whole(out / "settings.json") as temporary:
+        content = {**run.settings, "versions": versions()}
+        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _print(run: Simulation, settings: RunSettings, out: Path | None, *, as_json: bool) -> None:
+    import numpy as np
+
+    curve = {"round": run.curve.rounds.tolist(), **{name: v.tolist() for name, v in run.curve.ndcg.items()}}
+    last = {name: values[-1].tolist() for name, values in vars(run.weighing).items() if name != "rounds"}
+    if as_json:
+        where = None if out is None else str(out)
+        print_json({"settings": run.settings, "ndcg@5": curve, "weighing": last, "out": where})
+        return
+    shown = np.unique(np.linspace(0, len(curve["round"]) - 1, 11).astype(int))
+    rows = [[f"{curve['round'][i]}", f"{curve['valid'][i]:.4f}", f"{curve['test'][i]:.4f}"] for i in shown]
+    print_table([["round", "NDCG@5 valid", "NDCG@5 test"], *rows])
+    if isinstance(settings.fedips.propensity, Estimator):
+        weighed = zip(last["used"], last["true"], last["mass"], strict=True)
+        ranks = [[f"{k}", f"{u:.3f}", f"{t:.3f}", f"{m:.2f}"] for k, (u, t, m) in enumerate(weighed, 1)]
+        head = ["rank", "estimated examination", "true examination", "weight, of the correct one"]
+        print_table([head, *ranks], title="In the last round")
+    if out is not None:
+        say(f"Ranker: {out / 'ranker.json'}  (curve.csv, settings.json and checkpoint.npz are beside it)")

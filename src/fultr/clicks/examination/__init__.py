@@ -1,0 +1,1 @@
+"""Examination from the counts of a click log: one way a file."""

@@ -1,0 +1,13 @@
+"""How simulated users examine and click: one per file, one row each here."""
+
+from __future__ import annotations
+
+from fultr.core.kinds import Kinds
+
+CLICK_MODELS = Kinds(
+    "click_model",
+    {
+        "position-based": "fultr.clicks.models.position_based:PositionBased",
+        "cascade": "fultr.clicks.models.cascade:Cascade",
+    },
+)

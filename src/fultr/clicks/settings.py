@@ -1,0 +1,66 @@
+"""How simulated users examine and click; a module of settings alone, quick to import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fultr.clicks.models import CLICK_MODELS
+from fultr.core.checks import MAX_GRADE, check_number
+from fultr.core.settings import check, setting
+
+
+@dataclass(frozen=True)
+class ClickModel:
+    """How users examine and click.
+
+    Bias severities are drawn from a Gaussian that is truncated at 0; gamma is its mean before truncation. The paper
+    writes N(gamma, 0.1); read as a variance, the usual notation, that is the default of gamma_sd, sqrt(0.1). Read as a
+    standard deviation it is 0.1.
+    """
+
+    gamma: float = setting(1.0, "Bias severity: examination is (1 / rank) ** gamma.", least=0)
+    gamma_sd: float = setting(
+        0.1**0.5, "Standard deviation of users' bias severity; the paper's variance is 0.1.", least=0
+    )
+    relevant_grade: int | None = setting(
+        None, "Lowest grade that counts as relevant.", least=1, most=MAX_GRADE, zero="3 of grades 0..4, 1 of 0..2"
+    )
+    relevant_click: float = setting(
+        1.0, "Probability of a click on a relevant document that is examined.", least=0, most=1
+    )
+    other_click: float = setting(0.1, "Probability of a click on any other document that is examined.", least=0, most=1)
+    click_model: str = setting(
+        "position-based",
+        "Does examination depend on the rank alone, or may users stop at a click?",
+        choices=CLICK_MODELS,
+    )
+    continues: float = setting(
+        0.0, "With cascade: how likely users continue after a click, relative to without one.", least=0, most=1
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """What one client does in a round.
+
+    Each session shows a randomly chosen one of its queries. Sessions go on until there are `clicks` clicks; the session
+    under way is finished and all its clicks are kept: stopping at the m-th click would take clicks from low ranks.
+
+    Attributes:
+        queries: how many it has.
+        clicks: m.
+        most: a client stops after this many sessions even if it has fewer clicks.
+        replacement: may the queries that a client draws be the same one twice? By default they are distinct.
+    """
+
+    queries: int = setting(5, "Queries of a client in a round.", least=1, most=10**6)
+    clicks: int = setting(10, "Clicks of a client in a round, m.", least=1, most=10**6)
+    most: int = 1000
+    replacement: bool = False
+
+    def __post_init__(self) -> None:
+        check(self)
+        check_number("most", self.most, least=1, most=10**6, whole=True)

@@ -1,0 +1,1 @@
+"""What everything else builds on: errors, checks, random numbers, threads, atomic files."""

@@ -1,0 +1,54 @@
+"""Compiled code that is chosen by the type of a value: one generic function, one implementation per kind.
+
+Numba tells `NamedTuple` classes apart and finds code that was compiled for one of them in its cache on disk, which
+it does for neither closures nor functions that are passed as arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from numba import njit
+from numba.extending import overload
+
+_Code = TypeVar("_Code", bound=Callable[..., Any])
+
+
+def implements(generic: Callable[..., Any], kind: type) -> Callable[[_Code], _Code]:
+    """Take the decorated function for calls of `generic`, from compiled code, whose first argument is a `kind`.
+
+    >>> from typing import NamedTuple
+    >>> class Square(NamedTuple):
+    ...     side: float
+    >>> def area(shape): ...
+    >>> @implements(area, Square)
+    ... def _(shape):
+    ...     return shape.side**2
+    >>> njit(lambda shape: area(shape))(Square(3.0))
+    9.0
+    """
+
+    def register(code: _Code) -> _Code:
+        def choose(first: Any, *others: Any) -> _Code | None:
+            return code if getattr(first, "instance_class", None) is kind else None
+
+        overload(generic, strict=False)(choose)
+        return code
+
+    return register
+
+
+def compiled_for(kernel: _Code, kind: object) -> _Code:
+    """The kernel, to be called with a value of some kind.
+
+    Numba's cache on disk names the classes that it holds code for, and a process that cannot import one of them cannot
+    read any of it. Code for a kind that does not come with fultr is therefore compiled in every process anew.
+    """
+    return kernel if type(kind).__module__.startswith("fultr.") else _uncached(kernel)
+
+
+@cache
+def _uncached(kernel: Any) -> Any:
+    return njit(nogil=True)(kernel.py_func)

@@ -1,0 +1,1 @@
+"""Judged data sets: queries, documents, features and grades."""

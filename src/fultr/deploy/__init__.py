@@ -1,0 +1,1 @@
+"""A federation of real devices: Flower, keys, processes."""

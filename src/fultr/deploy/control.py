@@ -1,0 +1,264 @@
+"""What `fultr deploy` asks a running SuperLink: who is connected, who may take part, which runs there are.
+
+These are the calls of the `flwr` command, without starting a process for each. They use Flower's Control API of the
+version that `fultr[flower]` pins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fultr.core.errors import FultrError
+from fultr.deploy.folder import Deployment, Node
+from fultr.deploy.keys import load_node_key, load_public_key, require_flower
+
+if TYPE_CHECKING:
+    from flwr.supercore.control import ControlHttpClient
+
+_OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A node that the SuperLink knows: its number there, its key (PEM), whether it is connected, and since when."""
+
+    number: int
+    public_key: bytes
+    connected: bool
+    activated: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: its number, its state (pending, starting, running, completed, failed, stopped), and why it failed."""
+
+    number: int
+    state: str
+    details: str
+
+    @property
+    def active(self) -> bool:
+        """Has it not ended yet?"""
+        return self.state in ("pending", "starting", "running")
+
+
+@contextmanager
+def control(deployment: Deployment) -> Iterator[ControlHttpClient]:
+    """The SuperLink's Control API; a one-line error if nobody answers there."""
+    with _clear_errors(deployment) as authority:
+        from flwr.supercore.control import ControlHttpClient
+
+        with ControlHttpClient.from_server_address(deployment.local_address, False, authority, []) as client:
+            yield client
+
+
+@contextmanager
+def _clear_errors(deployment: Deployment) -> Iterator[bytes]:
+    """Turn connection errors into one line; yields the certificate to trust."""
+    require_flower()
+    os.environ.update(_OFFLINE, FLWR_HOME=str(deployment.superlink / "flwr"))
+    import httpx
+
+    address, authority = deployment.local_address, deployment.superlink / "ca.crt"
+    try:
+        yield authority.read_bytes()
+    except httpx.HTTPStatusError as error:
+        text = error.response.text.strip().split("\n")[0][:300]
+        raise FultrError(f"the SuperLink at {address} refused the request: {text}") from None
+    except httpx.ConnectError as error:
+        if "CERTIFICATE" in str(error).upper():
+            raise FultrError(f"{address}: {authority} did not sign its certificate: {error}") from None
+        raise FultrError(f"no SuperLink answers at {address}: fultr deploy start {deployment.folder}") from None
+    except httpx.HTTPError as error:
+        raise FultrError(f"the SuperLink at {address} does not answer: {error}") from None
+    except OSError as error:
+        raise FultrError(f"{authority}: cannot be read: {error.strerror or error}") from None
+
+
+def answers(deployment: Deployment) -> bool:
+    """Does the SuperLink answer?"""
+    try:
+        with control(deployment) as client:
+            registered_nodes(client)
+    except FultrError:
+        return False
+    return True
+
+
+def registered_nodes(client: ControlHttpClient) -> list[Registered]:
+    """The nodes that the SuperLink knows."""
+    from flwr.proto.control_pb2 import ListNodesRequest
+
+    return [
+        Registered(
+            node.node_id,
+            node.public_key,
+            node.status == "online",
+            datetime.fromisoformat(node.last_activated_at).timestamp() if node.last_activated_at else 0.0,
+        )
+        for node in client.ListNodes(ListNodesRequest()).nodes_info
+        if node.status != "unregistered"
+    ]
+
+
+def register_nodes(deployment: Deployment) -> tuple[list[str], int]:
+    """Register the keys in `superlink/node-keys` with the SuperLink, and no others.
+
+    Returns:
+        The names of the new nodes, and how many were removed permanently because their keys are gone.
+    """
+    from flwr.proto.control_pb2 import RegisterNodeRequest, UnregisterNodeRequest
+
+    wanted = {load_public_key(node.public_key): node.name for node in deployment.nodes}
+    if len(wanted) < len(deployment.nodes):
+        raise FultrError(f"{deployment.superlink / 'node-keys'}: two nodes have the same key")
+    with control(deployment) as client:
+        known = registered_nodes(client)
+        gone = [node for node in known if node.public_key not in wanted]
+        for node in gone:
+            client.UnregisterNode(UnregisterNodeRequest(node_id=node.number))
+        new = wanted.keys() - {node.public_key for node in known}
+    for key in new:
+        try:
+            with control(deployment) as client:
+                client.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key]))
+        except FultrError as error:
+            raise FultrError(
+                f"{wanted[key]}: {error}; a key that was removed is never accepted again: delete "
+                f"superlink/node-keys/{wanted[key]}.pub and nodes/{wanted[key]}, and run fultr deploy init"
+            ) from None
+    return sorted(wanted[key] for key in new), len(gone)
+
+
+def connected_nodes(deployment: Deployment) -> dict[str, float]:
+    """The names of the nodes that are connected, and when each connected (seconds since 1970)."""
+    with control(deployment) as client:
+        known = {node.public_key: node for node in registered_nodes(client)}
+    found = {node.name: known.get(load_public_key(node.public_key)) for node in deployment.nodes}
+    return {name: node.activated for name, node in found.items() if node is not None and node.connected}
+
+
+def take_leave(deployment: Deployment, node: Node) -> None:
+    """Tell the SuperLink, with the node's own key, that a killed node is gone.
+
+    Otherwise it would count as connected for up to a minute, and would not be admitted again until then.
+    """
+    with control(deployment) as client:
+        public = load_public_key(node.public_key)
+        known = next((each for each in registered_nodes(client) if each.public_key == public), None)
+    if known is None or not known.connected:
+        return
+    with _clear_errors(deployment) as authority:
+        from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+        from flwr.supernode.fleet_http_client import FleetHttpClient
+        from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+        key = load_node_key(node.folder / "node.key")
+        signed = [NodeAuthHttpInterceptor(key, key.public_key())]
+        with FleetHttpClient.from_server_address(deployment.local_address, False, authority, signed) as fleet:
+            fleet.DeactivateNode(DeactivateNodeRequest(node_id=known.number))
+
+
+def list_runs(client: ControlHttpClient, number: int | None = None) -> list[Run]:
+    """The runs that the SuperLink knows, the newest first; or one of them."""
+    from flwr.proto.control_pb2 import ListRunsRequest
+
+    found = client.ListRuns(ListRunsRequest(run_id=number) if number is not None else ListRunsRequest(limit=20))
+    runs = sorted(found.run_dict.values(), key=lambda run: run.pending_at, reverse=True)
+    return [Run(run.run_id, run.status.sub_status or run.status.status, run.status.details) for run in runs]
+
+
+def submit_run(client: ControlHttpClient, app: Path, settings: dict[str, Any]) -> int:
+    """Hand the app and its settings to the SuperLink, which starts the server app; returns the run's number."""
+    from flwr.cli.build import build_fab_from_files
+    from flwr.common.serde import fab_to_proto
+    from flwr.proto.control_pb2 import StartRunRequest
+    from flwr.supercore.fab import Fab
+
+    files = app_files(app, settings)
+    try:
+        content = build_fab_from_files(files)[0]
+    except Exception as error:  # Flower raises many kinds
+        raise FultrError(f"{app}: Flower cannot bundle the app: {error}") from None
+    fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
+    answer = client.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
+    if not answer.HasField("run_id"):
+        raise FultrError(f"{app}: the SuperLink did not start the run; see its log")
+    return answer.run_id
+
+
+def app_files(app: Path, settings: dict[str, Any]) -> dict[str, bytes | Path]:
+    """The files of a Flower app, the settings added as the defaults of its configuration.
+
+    Flower accepts only settings for which the app has defaults.
+    """
+    project = app / "pyproject.toml"
+    try:
+        text = project.read_text(encoding="utf-8")
+        config = tomllib.loads(text)["tool"]["flwr"]["app"].get("config")
+    except OSError as error:
+        raise FultrError(f"{project}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, KeyError, AttributeError) as error:
+        raise FultrError(f"{project}: is not the file of a Flower app: {error}") from None
+    if config is not None:
+        raise FultrError(f"{project}: has [tool.flwr.app.config]; settings belong in {app.parent / 'federation.toml'}")
+    files: dict[str, bytes | Path] = {
+        path.relative_to(app).as_posix(): path
+        for path in sorted(app.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    return {**files, "pyproject.toml": f"{text}\n[tool.flwr.app.config]\n{_toml(settings)}".encode()}
+
+
+def stop_run(client: ControlHttpClient, number: int) -> None:
+    """Stop a run: its server app ends, and it counts as stopped."""
+    from flwr.proto.control_pb2 import StopRunRequest
+
+    client.StopRun(StopRunRequest(run_id=number))
+
+
+def stop_active_runs(deployment: Deployment) -> list[int]:
+    """Stop the runs that have not ended; returns their numbers."""
+    with control(deployment) as client:
+        active = [run.number for run in list_runs(client) if run.active]
+        for number in active:
+            stop_run(client, number)
+    return active
+
+
+def run_log(client: ControlHttpClient, number: int, patience: float = 5.0) -> str:
+    """What a run that has ended wrote to its log, as far as the SuperLink has it."""
+    from flwr.proto.control_pb2 import StreamLogsRequest
+
+    parts, deadline = [], time.monotonic() + patience
+    for part in client.StreamLogs(StreamLogsRequest(run_id=number, after_timestamp=0.0)):
+        parts.append(part.log_output)
+        if time.monotonic() > deadline:
+            break
+    return "".join(parts)
+
+
+def _toml(settings: dict[str, Any]) -> str:
+    """Flat settings as TOML lines.
+
+    >>> print(_toml({"rounds": 3, "privacy.on": True, "state-dir": "a b"}), end="")
+    rounds = 3
+    "privacy.on" = true
+    "state-dir" = "a b"
+    """
+    lines = []
+    for key, value in settings.items():
+        name = key if key.isidentifier() else json.dumps(key, ensure_ascii=False)
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else repr(value)
+        lines.append(f"{name} = {text}\n")
+    return "".join(lines)

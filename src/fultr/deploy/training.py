@@ -1,0 +1,155 @@
+"""Submit the training to a running federation, and follow it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fultr.core.checks import written
+from fultr.core.errors import FultrError
+from fultr.core.toml import parse_toml, read_text
+from fultr.deploy.control import control, list_runs, run_log, submit_run
+from fultr.deploy.folder import Deployment, load_deployment
+
+_POLL_SECONDS = 1.0
+_STATUS_SECONDS = 5.0  # between two requests to the SuperLink
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """The progress of training.
+
+    Attributes:
+        run: the run's number.
+        round: rounds done, including those before an interruption.
+        rounds: how many in total; None if the settings do not say.
+        seconds_left: estimated from the rounds of this run; None before two are done.
+        latest: the last line of progress.jsonl.
+    """
+
+    run: int
+    round: int
+    rounds: int | None
+    seconds_left: float | None
+    latest: dict[str, Any]
+
+
+def read_settings(deployment: Deployment) -> dict[str, Any]:
+    """The settings in federation.toml, flat (tables' names joined by dots), `state-dir` as a full path."""
+    path = deployment.folder / "federation.toml"
+    settings = _flat(parse_toml(read_text(path), str(path)), "", path)
+    folder = settings.pop("state_dir", None) or settings.get("state-dir", "state")
+    if not isinstance(folder, str) or not folder:
+        raise FultrError(f"{path}: state-dir: expected a folder, found {written(folder)}")
+    try:
+        return {**settings, "state-dir": str(deployment.folder / Path(folder).expanduser())}
+    except RuntimeError as error:  # a home that nobody has
+        raise FultrError(f"{path}: state-dir: {error}: found {written(folder, text_expected=True)}") from None
+
+
+def submit(folder: Path) -> tuple[int, bool]:
+    """Submit the training; returns the run's number, and whether it is new rather than already in progress."""
+    deployment = load_deployment(folder)
+    settings = read_settings(deployment)
+    with control(deployment) as client:
+        active = next((run for run in list_runs(client) if run.active), None)
+        if active is not None:
+            return active.number, False  # two would write to one state-dir
+        return submit_run(client, deployment.folder / "app", settings), True
+
+
+def follow(folder: Path, run: int, new: bool, show: Callable[[TrainingProgress], None] = lambda progress: None) -> None:
+    """Follow a run until it completes; if it does not, an error says why.
+
+    Args:
+        folder: the deployment's.
+        run: the run's number.
+        new: was it just submitted? Then the present content of progress.jsonl is from earlier runs.
+        show: called with each step.
+    """
+    deployment = load_deployment(folder)
+    settings = read_settings(deployment)
+    path, rounds = Path(settings["state-dir"]) / "progress.jsonl", settings.get("rounds")
+    tail = _Tail(path, from_end=new)
+    waiting = [] if new else tail.lines()[-1:]  # of what was done before, only the latest
+    first: tuple[float, int] | None = None
+    asked, ended = 0.0, None
+    while ended is None:
+        if time.monotonic() - asked >= _STATUS_SECONDS:
+            asked = time.monotonic()
+            ended = _end_of(deployment, run)
+        for line in [*waiting, *tail.lines()]:
+            done = line.get("round")
+            if not isinstance(done, int):
+                continue
+            now, total = time.monotonic(), line.get("rounds", rounds)
+            first = first or (now, done)
+            left = (now - first[0]) / (done - first[1]) * (total - done) if total and done > first[1] else None
+            show(TrainingProgress(run, done, total, left, line))
+        waiting = []
+        if ended is None:
+            time.sleep(_POLL_SECONDS)
+    if ended[0] != "completed":
+        raise FultrError(f"run {run} {ended[0]}: {ended[1]}")
+
+
+def _end_of(deployment: Deployment, number: int) -> tuple[str, str] | None:
+    """How a run ended, and why; None while it is in progress."""
+    with control(deployment) as client:
+        runs = list_runs(client, number)
+        if runs and runs[0].active:
+            return None
+        if not runs:
+            return "is gone", "the SuperLink does not know it; was its state.db removed?"
+        if runs[0].state != "failed":
+            return runs[0].state, runs[0].details or f"resume it with fultr deploy train {deployment.folder}"
+        lines = [line for line in run_log(client, number).splitlines() if line.strip()]
+        shown = "\n".join(f"  {line[:300]}" for line in lines[-12:])
+        return "failed", f"{runs[0].details.strip() or 'no reason given'}\n{shown}".rstrip()
+
+
+class _Tail:
+    """The lines added to a file of JSON lines, which need not exist yet."""
+
+    def __init__(self, path: Path, from_end: bool) -> None:
+        self.path = path
+        self.place = path.stat().st_size if from_end and path.exists() else 0
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The complete lines since the last call; from the start if the file has become shorter."""
+        try:
+            with self.path.open("rb") as file:
+                if file.seek(0, 2) < self.place:
+                    self.place = 0
+                file.seek(self.place)
+                content = file.read()
+        except OSError:
+            return []
+        content = content[: content.rfind(b"\n") + 1]
+        self.place += len(content)
+        found = []
+        for line in content.splitlines():
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                found.append(value)
+        return found
+
+
+def _flat(table: dict[str, Any], prefix: str, path: Path) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat.update(_flat(value, f"{prefix}{key}.", path))
+        elif isinstance(value, str | bool | int | float):
+            flat[f"{prefix}{key}"] = value
+        else:
+            found = written(value)
+            raise FultrError(f"{path}: {prefix}{key}: expected a text, a number, true or false, found {found}")
+    return flat

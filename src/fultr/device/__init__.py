@@ -1,0 +1,1 @@
+"""All that runs on a user's device."""

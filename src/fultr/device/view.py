@@ -1,0 +1,127 @@
+"""What a device's log holds, for users to see: how much, and every value."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fultr.device.records import COLUMNS, Stored
+from fultr.device.sqlite import STEPS, size_of
+
+
+@dataclass(frozen=True)
+class FeatureSchema:
+    """The features of some impressions.
+
+    Attributes:
+        id: within the file.
+        names: in order; None if only their number was given.
+        count: how many.
+        impressions: how many have them.
+        current: was the log opened with these features? Only such impressions are used for training.
+    """
+
+    id: int
+    names: tuple[str, ...] | None
+    count: int
+    impressions: int
+    current: bool
+
+
+@dataclass(frozen=True)
+class DeviceStats:
+    """How much a log holds.
+
+    Attributes:
+        impressions: how many.
+        clicks: how many.
+        clicked_impressions: those that have a click.
+        queries: how many different ones.
+        other_schema: impressions that training leaves out because their features have another schema.
+        with_text: impressions with text.
+        oldest: time of the first impression, in seconds since 1970; None if there is none.
+        newest: time of the last one.
+        bytes: on disk, including the files next to the log.
+    """
+
+    impressions: int
+    clicks: int
+    clicked_impressions: int
+    queries: int
+    other_schema: int
+    with_text: int
+    oldest: float | None
+    newest: float | None
+    bytes: int
+
+
+def read_schemas(connection: sqlite3.Connection, current: int) -> list[FeatureSchema]:
+    """All schemas that the log has been opened with."""
+    rows = connection.execute(
+        "SELECT schemas.id, names, width, count(impressions.id) FROM schemas "
+        "LEFT JOIN impressions ON impressions.schema = schemas.id GROUP BY schemas.id ORDER BY schemas.id"
+    )
+    return [FeatureSchema(id_, _names(names), width, count, id_ == current) for id_, names, width, count in rows]
+
+
+def _names(stored: str) -> tuple[str, ...] | None:
+    names = json.loads(stored)
+    return None if names is None or isinstance(names, int) else tuple(names)
+
+
+def read_stats(connection: sqlite3.Connection, path: Path, current: int) -> DeviceStats:
+    """How much the log holds."""
+    impressions = connection.execute(
+        "SELECT count(*), count(DISTINCT query), coalesce(sum(schema != ?), 0), count(text), min(time), max(time) "
+        "FROM impressions",
+        (current,),
+    ).fetchone()
+    clicks, clicked = connection.execute("SELECT count(*), count(DISTINCT impression) FROM clicks").fetchone()
+    shown, queries, other, texts, oldest, newest = impressions
+    return DeviceStats(shown, clicks, clicked, queries, other, texts, oldest, newest, size_of(path))
+
+
+def export_lines(connection: sqlite3.Connection, path: Path, current: int) -> Iterator[str]:
+    """The log as lines of JSON: one that describes it, then one for each impression, in order of time."""
+    connection.execute("BEGIN")
+    schemas = read_schemas(connection, current)
+    about = {
+        "fultr_device_log": len(STEPS),
+        "schemas": [{"schema": s.id, "features": s.names or s.count, "impressions": s.impressions} for s in schemas],
+    }
+    yield json.dumps(about, ensure_ascii=False)
+    widths = {schema.id: schema.count for schema in schemas}
+    rows = connection.execute(f"SELECT version, schema, text, {COLUMNS} FROM impressions ORDER BY time, id")
+    for version, schema, text, *row in rows:
+        stored = Stored(*row)
+        clicks = connection.execute("SELECT rank, time FROM clicks WHERE impression = ? ORDER BY rank", (stored.id,))
+        ranks = stored.ranks()
+        # As text, 16 and 32-bit numbers have no more digits than needed.
+        features = [[float(value) for value in line] for line in stored.matrix(path, widths[schema]).astype(str)]
+        impression: dict[str, Any] = {
+            "impression": stored.id,
+            "time": stored.time,
+            "date": _date(stored.time),
+            "query": stored.query.hex(),
+            "version": version,
+            "text": text,
+            "clicks": [{"rank": rank, "time": when, "date": _date(when)} for rank, when in clicks],
+            "schema": schema,
+            "stored_as": f"float{stored.bits}",
+            "other_ranks": None if ranks is None else ranks.tolist(),
+            "features": features,
+        }
+        yield json.dumps(impression, ensure_ascii=False)
+    connection.execute("COMMIT")
+
+
+def _date(time: float) -> str | None:
+    try:
+        return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return None  # outside the range of dates

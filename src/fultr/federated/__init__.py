@@ -1,0 +1,1 @@
+"""Algorithm 1: one text for simulated clients and for devices."""

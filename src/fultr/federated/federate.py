@@ -1,0 +1,292 @@
+"""The rounds of a federation of devices: who is asked, what is accepted, what is kept; Algorithm 1 on real logs.
+
+Where the devices are is for a `Devices` to know: in this process (`fultr.device.answer`), or behind Flower.
+After every round the server's state is written whole; a run that was stopped anywhere resumes after the last complete
+round, and the round that was interrupted is asked again from its beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fultr.core.arrays import Float32s
+from fultr.core.checkpoint import load_checkpoint, save_checkpoint
+from fultr.core.errors import FultrError
+from fultr.core.files import written_whole
+from fultr.core.settings import leaves
+from fultr.core.streams import Purpose, generator
+from fultr.federated.federation import FederationSettings, Waiting
+from fultr.federated.fedips import Server, broadcast, server_round
+from fultr.federated.judging import Judgement, combined
+from fultr.federated.messages import Limits, Reply, Task, add_up, objection
+from fultr.rankers.model import Model, model_named
+
+
+class Devices(Protocol):
+    """The devices of a federation, by their numbers."""
+
+    def connected(self) -> list[int]:
+        """The numbers of the devices that can be asked now, ascending."""
+
+    def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
+        """Ask these devices; the replies of those that answered in time, or in words why one is of no use."""
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What happened in a round, in numbers and words.
+
+    Attributes:
+        round: from 1.
+        of: rounds in all.
+        asked: devices.
+        accepted: their numbers.
+        without_clicks: how many of these had too few clicks for an update.
+        refused: why, by device.
+        silent: devices that did not answer in time.
+        clicks: that the updates came from, as far as told.
+        moved: norm of the change of the weights.
+        judged: the weights before the round, by held-out clicks.
+        examination: of each rank, as the server now estimates it; empty if it does not.
+        seconds: that it took.
+        attempt: from 1.
+    """
+
+    round: int
+    of: int
+    asked: int
+    accepted: list[int]
+    without_clicks: int
+    refused: dict[int, str]
+    silent: list[int]
+    clicks: int
+    moved: float
+    judged: Judgement | None
+    examination: list[float]
+    seconds: float
+    attempt: int
+
+    def line(self) -> str:
+        """For a log: what a person wants to know."""
+        parts = [f"round {self.round} of {self.of}: {len(self.accepted)} of {self.asked} devices, {self.clicks} clicks"]
+        if self.judged is not None:
+            parts.append(f"held-out clicks {self.judged.ranked:.4f} (displayed {self.judged.displayed:.4f})")
+        parts += [f"device {client} refused: {why}" for client, why in sorted(self.refused.items())]
+        if self.silent:
+            parts.append(f"no answer from {', '.join(map(str, self.silent))}")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """How a federation ended.
+
+    Attributes:
+        weights: float32 [features].
+        rounds: that were done.
+        judged: the final weights, by held-out clicks.
+    """
+
+    weights: Float32s
+    rounds: int
+    judged: Judgement | None
+
+
+@dataclass(eq=False)
+class _State:
+    """Where a federation stands, and where that is written."""
+
+    folder: Path
+    settings: FederationSettings
+    server: Server
+    done: int = 0
+    repliers: list[list[int]] = field(default_factory=list)
+
+    def save(self) -> None:
+        who = np.array(json.dumps(self.repliers))
+        arrays = {**self.server.as_arrays(), "done": np.array(self.done), "repliers": who}
+        save_checkpoint(self.folder / "checkpoint.npz", _identity(self.settings), arrays)
+
+    @classmethod
+    def load(cls, folder: Path, settings: FederationSettings, first: Float32s) -> _State:
+        path = folder / "checkpoint.npz"
+        if not path.exists():
+            algorithm, model = settings.algorithm(), model_of(settings)
+            return cls(folder, settings, Server.initial(algorithm, model, first, settings.displayed))
+        arrays = load_checkpoint(path, _identity(settings))
+        done, repliers = int(arrays.pop("done")), json.loads(str(arrays.pop("repliers")))
+        return cls(folder, settings, Server.from_arrays(arrays), done, repliers)
+
+
+def _identity(settings: FederationSettings) -> dict[str, Any]:
+    """The settings that must not change when a run is resumed: not its length, and not how patient it is."""
+    free = ("rounds", *leaves(Waiting))
+    return {name: value for name, value in settings.as_mapping().items() if name not in free}
+
+
+def federate(
+    devices: Devices,
+    settings: FederationSettings,
+    folder: str | Path,
+    *,
+    first: Float32s | None = None,
+    tell: Callable[[str], object] = lambda line: None,
+) -> Trained:
+    """Run the rounds that are left, and write a checkpoint after each.
+
+    Args:
+        devices: who is asked.
+        settings: of the federation.
+        folder: where the server keeps checkpoint.npz and progress.jsonl, a line of JSON per round.
+        first: w_0; zero if None.
+        tell: called with a line of words for everything that happens.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    state = _State.load(folder, settings, model_of(settings).initial() if first is None else first)
+    if state.done:
+        tell(f"resuming after round {state.done} of {settings.rounds}")
+    _drop_reports(folder / "progress.jsonl", state.done)
+    while state.done < settings.rounds:
+        report = _one_round(devices, state, tell)
+        state.save()
+        _append(folder / "progress.jsonl", report)
+        tell(report.line())
+    judged = None
+    if settings.held_out:
+        task = task_of(settings, state.done, state.server)
+        replies, _, _ = _ask(devices, task, devices.connected(), settings)  # whoever is there
+        judged = _judged(replies)
+    return Trained(state.server.weights, state.done, judged)
+
+
+def model_of(settings: FederationSettings) -> Model:
+    """The model of the federation's ranker."""
+    return model_named(settings.model, settings.features)
+
+
+def task_of(settings: FederationSettings, t: int, server: Server) -> Task:
+    """What devices are asked in round t, from 0."""
+    algorithm = settings.algorithm()
+    since, until = settings.replay.span(t) or (None, None)
+    return Task(
+        t,
+        algorithm,
+        broadcast(algorithm, server),
+        settings.features,
+        settings.displayed,
+        since,
+        until,
+        settings.held_out,
+        settings.seed,
+        settings.replies.least_clicks,
+        settings.replies.most_counted,
+    )
+
+
+def _judged(replies: Mapping[int, Reply]) -> Judgement | None:
+    """What the held-out clicks of all devices say."""
+    return combined([replies[client].sums["judged"] for client in sorted(replies) if "judged" in replies[client].sums])
+
+
+def _one_round(devices: Devices, state: _State, tell: Callable[[str], object]) -> RoundReport:
+    settings, before, begun = state.settings, state.server.weights, time.monotonic()
+    waiting = settings.waiting
+    for attempt in range(1, waiting.attempts + 1):
+        cohort = _cohort(devices, settings, state.done, tell)
+        task = task_of(settings, state.done, state.server)
+        accepted, refused, silent = _ask(devices, task, cohort, settings)
+        if len(accepted) >= waiting.least_replies:
+            break
+        reasons = "".join(f"; device {client} refused: {why}" for client, why in sorted(refused.items()))
+        tell(
+            f"round {state.done + 1}: {len(accepted)} of {len(cohort)} devices sent a usable reply, and "
+            f"{waiting.least_replies} are needed{reasons}; attempt {attempt} of {waiting.attempts}"
+        )
+    else:
+        raise FultrError(
+            f"round {state.done + 1}: fewer than {waiting.least_replies} devices sent a usable reply in "
+            f"{waiting.attempts} attempts; earlier rounds are kept, and the same command resumes after them"
+        )
+    total = add_up(task, accepted)
+    algorithm = settings.algorithm()
+    state.server = server_round(algorithm, state.server, total, len(accepted))
+    state.done += 1
+    state.repliers.append(sorted(accepted))
+    believed = broadcast(algorithm, state.server).estimation.get("pooled")
+    return RoundReport(
+        state.done,
+        settings.rounds,
+        len(cohort),
+        sorted(accepted),
+        len(accepted) - int(total["trained"][0, 0]),
+        refused,
+        silent,
+        sum(reply.clicks for reply in accepted.values()),
+        float(np.linalg.norm(state.server.weights - before)),
+        _judged(accepted),
+        [] if believed is None else believed.tolist(),
+        round(time.monotonic() - begun, 3),
+        attempt,
+    )
+
+
+def _cohort(devices: Devices, settings: FederationSettings, t: int, tell: Callable[[str], object]) -> list[int]:
+    """The devices that are asked in round t, once enough are connected."""
+    waiting = settings.waiting
+    deadline, told = time.monotonic() + waiting.patience, -1
+    while len(there := devices.connected()) < waiting.least_devices:
+        if len(there) != told:
+            told = len(there)
+            tell(f"waiting for devices: {told} of {waiting.least_devices} are connected")
+        if time.monotonic() > deadline:
+            raise FultrError(
+                f"{len(there)} of {waiting.least_devices} devices are connected after {waiting.patience:g} s; "
+                "start more, or lower least_devices"
+            )
+        time.sleep(0.5)
+    if not settings.cohort or settings.cohort >= len(there):
+        return there
+    drawn = generator(settings.seed, Purpose.COHORT, t).choice(len(there), settings.cohort, replace=False)
+    return sorted(there[i] for i in drawn)
+
+
+def _ask(
+    devices: Devices, task: Task, cohort: list[int], settings: FederationSettings
+) -> tuple[dict[int, Reply], dict[int, str], list[int]]:
+    """Replies that are accepted, why others are refused, and who was silent."""
+    accepted, refused = {}, {}
+    for client, reply in devices.ask(task, cohort, settings.waiting.timeout).items():
+        why = reply if isinstance(reply, str) else objection(task, reply, Limits(settings.replies.norm_limit))
+        if why is None and isinstance(reply, Reply):
+            accepted[client] = reply
+        else:
+            refused[client] = str(why)
+    return accepted, refused, [client for client in cohort if client not in accepted and client not in refused]
+
+
+def _append(path: Path, report: RoundReport) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asdict(report), allow_nan=False) + "\n")
+
+
+def _drop_reports(path: Path, done: int) -> None:
+    """Keep the lines of completed rounds: the last may be half written, or ahead of the checkpoint."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if json.loads(line)["round"] <= done:
+                kept.append(line)
+        except (ValueError, KeyError, TypeError):
+            continue
+    with written_whole(path) as temporary:
+        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")

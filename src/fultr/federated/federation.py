@@ -1,0 +1,223 @@
+"""The settings of a federation, and the TOML file that they stand in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fultr.core.checks import SettingError, UnknownNameError, written
+from fultr.core.errors import FultrError
+from fultr.core.files import written_whole
+from fultr.core.settings import REQUIRED, build, check, flatten, leaves, setting
+from fultr.core.toml import line_of, parse_toml, read_text
+from fultr.federated.settings import (
+    Estimator,
+    FedIPS,
+    LocalTraining,
+    Propensity,
+    ServerOptimiser,
+    StageSettings,
+    check_propensity,
+    propensity_setting,
+)
+from fultr.rankers.model import MODELS
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """How patient the server is; none of it changes what a round that succeeds comes to."""
+
+    least_devices: int = setting(2, "A round begins when so many devices are connected.", least=1)
+    least_replies: int = setting(2, "With fewer accepted replies a round is repeated.", least=1)
+    attempts: int = setting(3, "Attempts at a round, before the run is given up.", least=1)
+    timeout: float = setting(60.0, "Seconds that devices have to reply.", above=0)
+    patience: float = setting(300.0, "Seconds that the server waits for devices to connect.", above=0)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What devices reply, and what is accepted."""
+
+    least_clicks: int = setting(1, "A device with fewer clicks sends no update.", least=0)
+    most_counted: int = setting(100, "Devices report their number of clicks up to this; 0: not at all.", least=0)
+    norm_limit: float = setting(100.0, "Updates with a larger norm are refused.", above=0)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Rounds that take one period of the devices' logs each: round t begins at begin + t x period, t from 0."""
+
+    begin: float = setting(0.0, "With a period: where the first round's begins, in seconds since 1970.")
+    period: float = setting(
+        0.0, "Seconds of the log that a round takes; 0: every round takes all impressions.", least=0
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def span(self, t: int) -> tuple[float, float] | None:
+        """From when to when the impressions of round t are; None: all of them.
+
+        >>> Replay(begin=100.0, period=10.0).span(2)
+        (120.0, 130.0)
+        """
+        if not self.period:
+            return None
+        since = self.begin + t * self.period
+        return since, since + self.period
+
+
+@dataclass(frozen=True)
+class FederationSettings:
+    """What a federation of devices depends on, besides the devices.
+
+    Attributes:
+        features: of a document.
+        displayed: K, the ranks that count.
+        rounds: T.
+        cohort: devices asked in a round, drawn at random; 0: all that are connected.
+        waiting: how patient the server is.
+        propensity: what clicks are divided by: an `Estimator`, "none", or one number per rank.
+        training: what each device does.
+        server: what the server does.
+        held_out: share of each device's impressions that only judge the ranker.
+        replies: what devices reply, and what is accepted.
+        replay: rounds that take one period of the devices' logs each.
+        normalised: are the features that devices log scaled to [0, 1] within each query? It is noted in the ranker.
+        stage: what happens to replies between device and server.
+        model: what the ranker's weights mean.
+        seed: of cohorts and held-out impressions.
+    """
+
+    features: int = setting(REQUIRED, "Features of a document.", least=1)
+    displayed: int = setting(10, "Ranks that count, K.", least=1, most=1000)
+    rounds: int = setting(10, "Rounds, T.", least=1)
+    cohort: int = setting(0, "Devices asked in a round, drawn at random; 0: all that are connected.", least=0)
+    waiting: Waiting = Waiting()
+    propensity: Propensity | Estimator = propensity_setting(Estimator(), ("none",), without=("remember",))
+    training: LocalTraining = LocalTraining()
+    server: ServerOptimiser = ServerOptimiser()
+    held_out: float = setting(0.2, "Share of each device's impressions that only judge the ranker.", least=0, below=1)
+    replies: Replies = Replies()
+    replay: Replay = Replay()
+    normalised: bool = setting(True, "Are logged features scaled to [0, 1] within each query? Noted in the ranker.")
+    stage: StageSettings = StageSettings()
+    model: str = setting("linear", "Model of the ranker.", choices=MODELS)
+    seed: int = setting(0, "Cohorts and held-out impressions follow from it.", least=0, most=2**40)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not isinstance(self.propensity, Estimator):
+            check_propensity(self.propensity, self.displayed)
+        least = self.waiting.least_replies
+        if self.cohort and self.cohort < least:
+            raise SettingError("cohort", f"expected at least least_replies = {least}, found {self.cohort}")
+
+    def algorithm(self) -> FedIPS:
+        """The algorithm that these settings describe."""
+        return FedIPS(self.training, self.server, self.propensity, model=self.model, stage=self.stage)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """Every setting that makes a difference, by name, as federation.toml has it."""
+        known = leaves(type(self))
+        return {name: known[name].write(value) for name, value in flatten(self).items()}
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> FederationSettings:
+        """From names and values; a name may have hyphens.
+
+        >>> FederationSettings.of({"features": 5, "client-rate": 0.1}).training.client_rate
+        0.1
+        >>> FederationSettings.of({"features": 5, "client_rat": 0.1})
+        Traceback (most recent call last):
+        fultr.core.checks.UnknownNameError: unknown setting 'client_rat'; did you mean client_rate?
+        """
+        return build(cls, _plain(given))
+
+    @classmethod
+    def read(cls, path: str | Path, *, besides: tuple[str, ...] = ()) -> FederationSettings:
+        """From a TOML file; what is wrong with it is one line that names the file, the line and the cause.
+
+        Args:
+            path: the file.
+            besides: names in it that are none of these settings.
+        """
+        text = read_text(Path(path))
+        given = _plain(parse_toml(text, str(path)))
+        try:
+            return cls.of({name: value for name, value in given.items() if name not in besides})
+        except UnknownNameError as error:
+            again = UnknownNameError(error.name, (*leaves(cls), *besides))
+            raise _placed(again, text, path) from None
+        except SettingError as error:
+            raise _placed(error, text, path) from None
+
+
+def _plain(given: Mapping[str, object]) -> dict[str, object]:
+    """By names without hyphens."""
+    found: dict[str, object] = {}
+    for name, value in given.items():
+        plain = name.replace("-", "_")
+        if plain in found:
+            raise SettingError(plain, "expected once, found with a hyphen and without")
+        found[plain] = value
+    return found
+
+
+def _placed(error: SettingError, text: str, path: str | Path) -> FultrError:
+    """The error with the file and the line."""
+    lines = text.splitlines()
+    line = line_of(lines, error.name, [(0, len(lines))])
+    return FultrError(f"{path}{'' if line is None else f':{line}'}: {error}")
+
+
+def fill_in(path: Path, values: Mapping[str, int], *, replace: bool = False, write: bool = True) -> list[str]:
+    """Set whole numbers in a settings file, and leave every other line as it is.
+
+    A setting that is there as a comment ("# features = 519") is set in that line, one that is missing in a new line.
+
+    Args:
+        path: the TOML file.
+        values: the settings, by name.
+        replace: take the place of other values; otherwise these are an error, and the file stays as it is.
+        write: else only tell what would be set.
+
+    Returns:
+        The names of those that were not as they should be.
+    """
+    text = read_text(path)
+    before = _plain(parse_toml(text, str(path)))
+    lines = text.split("\n")
+    missing = [name for name, value in values.items() if before.get(name) != value]
+    for name in missing:
+        top = next((i for i, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines) - (not lines[-1]))
+        pattern = rf"(\s*){'' if name in before else '#'}\s*{name.replace('_', '[-_]')}\s*=\s*[^\s#]+(\s*(#.*)?)"
+        found = [(i, match) for i, line in enumerate(lines[:top]) if (match := re.fullmatch(pattern, line))]
+        if name in before and not replace:
+            where = f":{found[0][0] + 1}" if found else ""
+            raise FultrError(
+                f"{path}{where}: expected {name} = {values[name]}, found {written(before[name])}; "
+                "change that line, if no log depends on it"
+            )
+        if found:
+            at, match = found[0]
+            lines[at] = f"{match[1]}{name} = {values[name]}{match[2]}"
+        else:
+            lines.insert(top, f"{name} = {values[name]}")
+    changed = "\n".join(lines)
+    if _plain(parse_toml(changed, str(path))) != {**before, **values}:
+        raise FultrError(f"{path}: {', '.join(missing)}: found no place for it; set it by hand")
+    if missing and write:
+        with written_whole(path) as temporary:
+            temporary.write_bytes(changed.encode())
+            temporary.chmod(path.stat().st_mode & 0o777)
+    return missing

@@ -1,0 +1,75 @@
+"""How good a ranker is by clicks that it was not trained on: how high it puts what was clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fultr.clicks.log import Records
+from fultr.core.arrays import Float32s, Float64s
+from fultr.rankers.model import Model
+
+
+def judge_order(model: Model, weights: Float32s, records: Records, propensities: Float64s) -> Float64s:
+    """How high a ranker puts what was clicked: sums over clicks, each with weight 1 / propensity of its rank.
+
+    A clicked document at rank r gains 1 / log2(1 + r), so that 1 is best. Only displayed documents are ordered, those
+    with equal scores as displayed.
+
+    Returns:
+        [3]: sum of weights, and of weight x gain in the ranker's order and in the displayed one.
+    """
+    log, display, result = records.log, records.display, np.zeros(3)
+    if not log.queries.size:
+        return result
+    scores = model.scores(weights[np.newaxis], display.features[:, : model.features])[:, 0]
+    shown = display.shown[log.queries]
+    values = np.where(shown >= 0, scores[shown], -np.inf)
+    order = np.argsort(-values, axis=1, kind="stable")
+    ranks = np.argsort(order, axis=1) + 1
+    weight = log.clicks / propensities
+    result[0] = weight.sum()
+    result[1] = (weight / np.log2(1 + ranks)).sum()
+    result[2] = (weight / np.log2(1 + np.arange(1, shown.shape[1] + 1))).sum()
+    return result
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How high clicked documents stand: mean gain over devices' held-out clicks, and its standard error.
+
+    Attributes:
+        ranked: in the order of w_t.
+        displayed: in the order in which they were displayed.
+        ranked_error: standard error over devices; None with fewer than two.
+        displayed_error: likewise.
+        devices: with held-out clicks.
+    """
+
+    ranked: float
+    displayed: float
+    ranked_error: float | None
+    displayed_error: float | None
+    devices: int
+
+
+def combined(rows: Sequence[Float64s]) -> Judgement | None:
+    """The ratio of all devices' sums, each device as drawn from many; None without held-out clicks.
+
+    >>> found = combined([np.array([2.0, 1.0, 1.0]), np.array([2.0, 2.0, 1.0])])
+    >>> found.ranked, found.displayed, round(found.ranked_error, 4), found.displayed_error
+    (0.75, 0.5, 0.25, 0.0)
+    """
+    sums = np.array([row for row in rows if row[0] > 0]).reshape(-1, 3)
+    if not len(sums):
+        return None
+    weight = sums[:, 0].sum()
+    means = sums[:, 1:].sum(axis=0) / weight
+    left = sums[:, 1:] - means * sums[:, :1]
+    n = len(sums)
+    if n == 1:
+        return Judgement(float(means[0]), float(means[1]), None, None, 1)
+    errors = np.sqrt((left**2).sum(axis=0) * n / (n - 1)) / weight
+    return Judgement(float(means[0]), float(means[1]), float(errors[0]), float(errors[1]), n)

@@ -1,0 +1,265 @@
+"""What the server asks of a device in a round, what the device replies, and what the server accepts.
+
+These are plain values and functions. In one process or over a network, the same functions make a reply from a device's
+records and add replies up, in the order of the devices' numbers, so that the same logs give the same weights to the
+last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.clicks.log import Records
+from fultr.core.checks import check_number, check_seed
+from fultr.core.errors import FultrError
+from fultr.federated.aggregate import add_rows, added, parts_of
+from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, nothing
+from fultr.federated.privacy.stage import Sums
+from fultr.federated.settings import Estimator, FedIPS
+from fultr.rankers.model import Model, model_named
+
+_LARGEST_MARGINAL = 700.0  # logarithms of likelihoods, which are kept at 1e-300 or above
+_SHOWN = 40  # characters of a type: one with fields can be of any length
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a device needs to know to take part in a round.
+
+    Attributes:
+        round: t, from 0.
+        algorithm: what it does with its clicks.
+        sent: what the server broadcast, w_t included.
+        features: of a document.
+        displayed: K; what was displayed below counts neither for clicks nor for pairs.
+        since: only impressions from then on, in seconds since 1970; None: all that the log has.
+        until: only impressions before then.
+        held_out: share of the impressions that is kept from training, to judge w_t by.
+        seed: of the choice of held-out impressions.
+        least_clicks: a device with fewer clicks sends no update.
+        most_counted: the number of clicks is told up to this; 0: not at all.
+    """
+
+    round: int
+    algorithm: FedIPS
+    sent: Broadcast
+    features: int
+    displayed: int
+    since: float | None = None
+    until: float | None = None
+    held_out: float = 0.0
+    seed: int = 0
+    least_clicks: int = 1
+    most_counted: int = 100
+
+    @property
+    def model(self) -> Model:
+        """Of the ranker."""
+        return model_named(self.algorithm.model, self.features)
+
+    def arrays(self) -> dict[str, tuple[tuple[int, ...], type]]:
+        """All that a reply may hold, by name: its shape and type."""
+        shapes = {name: rows.shape[1:] for name, rows in nothing(self.algorithm, self.model, self.displayed).items()}
+        if not self.staged:
+            del shapes["trained"]  # who sends an update is known
+        if self.most_counted:
+            shapes["clicks"] = (1,)
+        if self.held_out:
+            shapes["judged"] = (3,)
+        return {name: (shape, np.float32 if name == "update" else np.float64) for name, shape in shapes.items()}
+
+    def estimated(self) -> set[str]:
+        """What a reply holds for the estimator."""
+        return set(self.arrays()) - {"update", "trained", "clicks", "judged"}
+
+    @property
+    def staged(self) -> bool:
+        """Is there a stage? Then a reply holds everything, whatever the device has clicked."""
+        return self.algorithm.stage.stage != "none"
+
+
+def check_task(task: Task) -> None:
+    """Refuse a task that cannot be one: compiled code reads what was sent without looking at its length again."""
+    check_number("round", task.round, least=0, whole=True)
+    check_number("features", task.features, least=1, most=10**6, whole=True)
+    check_number("displayed", task.displayed, least=1, most=1000, whole=True)
+    check_number("held_out", task.held_out, least=0, below=1)
+    check_seed(task.seed)
+    check_number("least_clicks", task.least_clicks, least=0, whole=True)
+    check_number("most_counted", task.most_counted, least=0, whole=True)
+    for name, time in (("since", task.since), ("until", task.until)):
+        if time is not None:
+            check_number(name, time)
+    sent = {"weights": task.sent.weights, **task.sent.estimation}
+    wanted = _sent_arrays(task.algorithm, task.features, task.displayed)
+    if sent.keys() != wanted.keys():
+        raise FultrError(f"the task has {', '.join(sorted(sent))} instead of {', '.join(sorted(wanted))}")
+    for name, values in sent.items():
+        found = _objection_to(name, values, *wanted[name], np.inf)
+        if found:
+            raise FultrError(found)
+
+
+@lru_cache(maxsize=8)
+def _sent_arrays(algorithm: FedIPS, features: int, displayed: int) -> dict[str, tuple[tuple[int, ...], type]]:
+    """What the server sends beside what its stage has to say, by name: shape and type."""
+    model = model_named(algorithm.model, features)
+    sent = broadcast(algorithm, Server.initial(algorithm, model, model.initial(), displayed))
+    return {
+        name: (array.shape, array.dtype.type) for name, array in ({"weights": sent.weights} | sent.estimation).items()
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """All that leaves a device in a round.
+
+    Attributes:
+        round: t, as it was asked.
+        sums: by name: "update", float32, missing if the device has too few clicks; "clicks", how many it trained on, up
+            to the limit; "judged", see `judge_order`; and what its estimator of examination sends, missing with too
+            few clicks. With a stage nothing is missing, and "trained" is there too.
+    """
+
+    round: int
+    sums: Mapping[str, NDArray[Any]]
+
+    @property
+    def clicks(self) -> int:
+        """How many it trained on, as far as it tells."""
+        return int(self.sums["clicks"][0]) if "clicks" in self.sums else 0
+
+
+def reply_to(task: Task, records: Records, held_out: Records | None) -> Reply:
+    """What a device with these records replies: lines 4 to 9 of Algorithm 1 on its own log.
+
+    Args:
+        task: what it was asked.
+        records: what it trains on.
+        held_out: what it judges the ranker by, if it is asked to.
+    """
+    clicks = int(records.log.clicks.sum())
+    enough = clicks >= task.least_clicks
+    beside: Sums = {}
+    if task.most_counted:
+        beside["clicks"] = np.array([[min(clicks, task.most_counted)]], np.float64)
+    total = {name: np.zeros((1, *shape)) for name, (shape, _) in task.arrays().items()}
+    total["trained"] = np.zeros((1, 1))
+    if task.staged and not enough:
+        records = records.take(np.zeros(records.log.queries.size, np.bool_))  # it takes part, with nothing
+    client_round(task.algorithm, task.model, task.sent, records, total, beside=beside, held_out=held_out)
+    left_out: set[str] = set()
+    if not task.staged:
+        left_out.add("trained")
+        if not (enough and total["trained"].any()):
+            left_out.add("update")
+        if not enough and task.least_clicks > 1:
+            # Impressions without a click tell about examination too: they are counted unless more clicks are asked for.
+            left_out |= task.estimated()
+    sums = {name: rows[0] for name, rows in total.items() if name not in left_out}
+    if "update" in sums:
+        sums["update"] = sums["update"].astype(np.float32)  # one device's: without loss
+    return Reply(task.round, sums)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a reply must keep to.
+
+    Attributes:
+        norm: of an update, and of a gradient.
+        impressions: of one device.
+    """
+
+    norm: float = 100.0
+    impressions: float = 100_000
+
+
+def objection(task: Task, reply: Reply, limits: Limits = Limits()) -> str | None:
+    """Why a reply is refused, in words; None if it is not. Anything may be in a reply."""
+    if type(reply.round) is not int or abs(reply.round - task.round) > 10**18:
+        return f"it is not about round {task.round}"
+    if reply.round != task.round:
+        return f"it is about round {reply.round}, not {task.round}"
+    wanted, sums = task.arrays(), reply.sums
+    if not isinstance(sums, Mapping) or not all(isinstance(name, str) for name in sums):
+        return "it holds no named arrays"
+    if unknown := sorted(set(sums) - set(wanted)):
+        return f"{unknown[0][:_SHOWN]}: not asked for"
+    if missing := sorted(task.estimated() - set(sums)) if task.estimated() & set(sums) else []:
+        return f"{missing[0]}: missing"
+    norms = {"update": limits.norm, "gradient": limits.norm * limits.impressions}
+    for name, values in sums.items():
+        found = _objection_to(name, values, *wanted[name], norms.get(name, np.inf))
+        if found:
+            return found
+    return _objection_to_counts(task, sums, limits)
+
+
+def _objection_to_counts(task: Task, sums: Mapping[str, NDArray[Any]], limits: Limits) -> str | None:
+    """Why counts cannot be what a device counted."""
+    slack = 1 + 1e-9
+    if "clicks" in sums and not 0 <= sums["clicks"][0] <= task.most_counted:
+        return f"{sums['clicks'][0]:g} clicks, where 0 to {task.most_counted} are told"
+    if "judged" in sums:
+        weight, ranked, displayed = sums["judged"]
+        heaviest = limits.impressions * task.displayed / _least_propensity(task.algorithm) * slack
+        if weight > heaviest:
+            return f"judged: clicks of weight {weight:.3g} in all, and {heaviest:.3g} is the limit"
+        if not (0 <= ranked <= weight * slack and 0 <= displayed <= weight * slack):
+            return "a judgement above the best"
+    if "impressions" in sums:
+        shown = sums["impressions"]
+        if not (shown >= 0).all() or shown.max(initial=0) > limits.impressions:
+            return f"impressions: expected at most {limits.impressions:g} per rank"
+        if (sums["examined"] < 0).any() or (sums["examined"] > shown * slack).any():
+            return "examined: expected between 0 and the impressions"
+    if "marginals" in sums and np.abs(sums["marginals"]).max(initial=0) > _LARGEST_MARGINAL:
+        return f"marginals: expected numbers from -{_LARGEST_MARGINAL:g} to {_LARGEST_MARGINAL:g}"
+    if "pairs" in sums:
+        made, shown = sums["pairs"]
+        over = shown.max(initial=0) > 100 * limits.impressions
+        if over or (sums["pairs"] < 0).any() or (made > shown * slack).any():
+            return "pairs: expected clicks between 0 and impressions"
+    return None
+
+
+def _least_propensity(algorithm: FedIPS) -> float:
+    """A click counts 1 / propensity: the smallest that a device may divide by."""
+    source = algorithm.propensity
+    if isinstance(source, Estimator):
+        return source.estimate_floor
+    return 1.0 if isinstance(source, str) else min(source)
+
+
+def _objection_to(name: str, values: Any, shape: tuple[int, ...], dtype: type, norm: float) -> str | None:
+    if type(values) is not np.ndarray:
+        return f"{name}: expected an array"
+    if values.dtype != dtype or values.shape != shape:
+        return f"{name}: expected {np.dtype(dtype)} {shape}, found {str(values.dtype)[:_SHOWN]} {values.shape}"
+    if not np.isfinite(values).all():
+        return f"{name}: not finite"
+    with np.errstate(over="ignore"):  # beyond every limit
+        length = float(np.linalg.norm(values.astype(np.float64).ravel()))
+    if length > norm:
+        return f"{name}: its norm is {length:.3g}, and {norm:g} is the limit"
+    return None
+
+
+def add_up(task: Task, replies: Mapping[int, Reply]) -> Sums:
+    """Replies that were accepted, by the devices' numbers: their sum, always in the order of these."""
+    ordered = [replies[client].sums for client in sorted(replies)]
+    parts = []
+    for begin, end in parts_of(len(ordered)):
+        part = nothing(task.algorithm, task.model, task.displayed)
+        for sums in ordered[begin:end]:
+            counted = {} if task.staged else {"trained": np.full((1, 1), float("update" in sums))}
+            add_rows(part, counted | {name: a[np.newaxis] for name, a in sums.items() if name in part})
+        parts.append(part)
+    return added(parts)

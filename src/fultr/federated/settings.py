@@ -1,0 +1,225 @@
+"""The settings of FedIPS; a module of settings alone, quick to import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+from fultr.core.checks import SettingError, number_fits, written
+from fultr.core.settings import check, either, setting
+from fultr.federated.credit import CREDITS
+from fultr.federated.estimators import ESTIMATORS
+from fultr.federated.optimisers import OPTIMISERS
+from fultr.federated.privacy import STAGES
+from fultr.rankers.losses import BOUND_NO_RANK, LOSSES
+from fultr.rankers.model import MODELS
+
+Propensity: TypeAlias = Literal["known", "none"] | tuple[float, ...]
+"""What clicks are divided by, where that is not estimated.
+
+"known": each user's own examination probabilities, as the paper assumes. "none": 1 for every rank, which makes FedIPS
+the FedAvg baseline. Numbers: the same given propensities, one per rank, for every client.
+"""
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains.
+
+    Attributes:
+        client_rate: eta_l.
+        loss: what bounds "d' ranks above d": "hinge", max(0, 1 - x), or "logistic", log2(1 + exp(-x)), x being the
+            score of d minus the score of d'. Both are 1 at x = 0 and at least 1 below. Or "softmax", minus the
+            logarithm of the clicked document's share of exp(score), which bounds no rank.
+        metric: the additive metric g of Eq. 2 that is optimised: "rank", g(r) = r (the paper's), or "dcg",
+            g(r) = -1 / log2(1 + r). As 1 + h bounds the rank of d, g(1 + h) bounds g(rank) for both, and a
+            step's gradient is g'(1 + h) times the gradient of h.
+        clip: credit above this counts as this; None: no clipping, which keeps the estimate unbiased.
+        epochs: passes over the log.
+        credit: what a click is worth: "ips", 1 / propensity, or "none", 1, whatever the propensity.
+    """
+
+    client_rate: float = setting(0.01, "Learning rate of clients, eta_l.", above=0)
+    loss: str = setting("hinge", "Loss of a clicked document among those it is compared with.", choices=LOSSES)
+    metric: Literal["rank", "dcg"] = setting("rank", "Additive metric that the loss bounds.")
+    clip: float | None = setting(None, "Largest weight 1 / propensity of a click.", above=0, zero="no limit")
+    epochs: int = setting(1, "Passes of a client over its log.", least=1)
+    credit: str = setting("ips", "What a click is worth: 1 / propensity (ips), or 1.", choices=CREDITS)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.metric == "dcg" and self.loss in BOUND_NO_RANK:
+            raise SettingError("metric", f"expected rank with the {self.loss} loss, which bounds no rank; found dcg")
+
+
+@dataclass(frozen=True)
+class ServerOptimiser:
+    """How the server turns the average update Delta into the next weights.
+
+    Attributes:
+        server: "sgd", w + eta_g Delta, is the paper's; "momentum" is FedAvgM (Hsu et al. 2019), m <- beta1 m + Delta,
+            w + eta_g m; "adagrad", "adam" and "yogi" are FedAdagrad, FedAdam and FedYogi (Reddi et al. 2021,
+            Algorithm 2; FedAdagrad without momentum, none with bias correction).
+        server_rate: eta_g.
+        beta1: decay of the average of updates (momentum, adam, yogi).
+        beta2: decay of the average of squared updates (adam, yogi).
+        tau: degree of adaptivity: added to the root of the squared updates, which start at tau squared.
+    """
+
+    server: str = setting("sgd", "Server optimiser.", choices=OPTIMISERS)
+    server_rate: float = setting(1.0, "Learning rate of the server, eta_g.", above=0)
+    beta1: float = setting(0.9, "Decay of the average of updates (momentum, adam, yogi).", least=0, below=1)
+    beta2: float = setting(0.99, "Decay of the average of squared updates (adam, yogi).", least=0, below=1)
+    tau: float = setting(0.001, "Degree of adaptivity (adagrad, adam, yogi).", above=0)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """How examination is estimated.
+
+    Attributes:
+        kind: docs/estimating.md says why "shrunk" is the default.
+        estimate_rate: of the server optimiser of F, which is Adam.
+        estimate_start: examination of every rank below the first, before anything is known.
+        estimate_iterations: of EM on a client ("personal").
+        estimate_floor: estimates below this count as this: the largest weight of a click is 1 / floor.
+        cross_fit: estimate on one half of a client's impressions and reweight the other, and the other way round, so
+            that no click is divided by an estimate that it has a share in.
+        estimate_memory: the server's sums of marginal likelihoods and of pairs of ranks are multiplied by this in every
+            round.
+        remember: a client that comes back still knows what it counted; fresh users remember nothing.
+    """
+
+    kind: str = setting("shrunk", "Estimator.", choices=ESTIMATORS)
+    estimate_rate: float = setting(0.03, "Learning rate of the estimator's relevance function.", above=0)
+    estimate_start: float = setting(0.5, "Examination below rank 1 before anything is known.", above=0, most=1)
+    estimate_iterations: int = setting(10, "Iterations of EM on a client (personal).", least=1, most=10_000)
+    estimate_floor: float = setting(0.01, "Smallest estimate of examination.", above=0, most=1)
+    cross_fit: bool = setting(False, "Estimate on one half of a client's log, reweight the other.")
+    estimate_memory: float = setting(
+        0.9, "Share of the server's sums that is kept from round to round.", least=0, below=1
+    )
+    remember: bool = setting(False, "Clients that come back remember what they counted.")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def relevance(self) -> ServerOptimiser:
+        """The server optimiser of the relevance function F."""
+        return ServerOptimiser("adam", self.estimate_rate)
+
+
+def propensity_setting(default: Any, named: tuple[str, ...], without: tuple[str, ...] = ()) -> Any:
+    """Declare what clicks are divided by: an estimator, one of some names, or one number per rank.
+
+    Args:
+        default: if nothing is said.
+        named: what there is beside estimators.
+        without: the settings of `Estimator` that do not apply.
+    """
+    names = (*named, *ESTIMATORS)
+    said = ", ".join(f"{name} (FedAvg)" if name == "none" else name for name in named)
+    return either(
+        default,
+        f"What clicks are divided by: {said}, one number per rank (1,0.5,...), or estimated from the clicks: "
+        f"{', '.join(ESTIMATORS)}.",
+        Estimator,
+        "kind",
+        name="propensity",
+        reads=_propensity_of(names),
+        expected=f"one of {', '.join(names)}, or one number per rank",
+        without=without,
+    )
+
+
+def _propensity_of(names: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Reads one of some names, or numbers in a list or with commas between them."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, str):
+            if value in names:
+                return value
+            value = [float(part) for part in value.split(",")]
+        if isinstance(value, Mapping | Set) or not isinstance(value, Iterable):
+            raise ValueError
+        given = tuple(value)
+        if not given or not all(number_fits(number, whole=False) for number in given):
+            raise ValueError
+        for rank, number in enumerate(given, start=1):
+            if not 0 < number <= 1:
+                found = f"{written(number)} at rank {rank}"
+                raise SettingError("propensity", f"expected numbers above 0, at most 1; found {found}")
+        return tuple(float(number) for number in given)
+
+    return read
+
+
+def check_propensity(source: Propensity, ranks: int) -> None:
+    """Refuse given propensities that are not one per rank.
+
+    >>> check_propensity((1.0, 0.5), ranks=3)
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: propensity: expected 3 numbers, one per displayed rank; found 2
+    """
+    if not isinstance(source, str) and len(source) != ranks:
+        raise SettingError("propensity", f"expected {ranks} numbers, one per displayed rank; found {len(source)}")
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """What happens to all that clients send, between client and server.
+
+    Attributes:
+        stage: "none": replies are added up as they are.
+    """
+
+    stage: str = setting("none", "What happens to replies between client and server.", choices=STAGES)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class FedIPS:
+    """The algorithm: local training, server optimiser, and what the paper leaves open.
+
+    Attributes:
+        training: what each client does, eta_l included.
+        server: what the server does, eta_g included.
+        propensity: what clicks are divided by: "known", "none" (which makes it `FedAvg`), one number per rank, or an
+            `Estimator`, which estimates it from the clicks; its kind will do, such as "shrunk".
+        pairs: the documents D_q that a clicked one is compared with: "displayed" or "retrieved".
+        initial: w_0: "zero", the logging "policy", or "random" (Gaussian with variance 1 / features).
+        average_over: the sum of updates is divided by the size of the "cohort", clients without clicks included, as in
+            the paper; or by the number of "repliers", the clients that had a click.
+        model: what the weights mean.
+        stage: what happens to replies between client and server.
+
+    >>> FedIPS(propensity="guess")
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: propensity: expected one of known, none, personal, pooled, shrunk, power-law, ...
+    """
+
+    training: LocalTraining = LocalTraining()
+    server: ServerOptimiser = ServerOptimiser()
+    propensity: Propensity | Estimator = propensity_setting("known", ("known", "none"))
+    pairs: Literal["displayed", "retrieved"] = setting("displayed", "Documents that a clicked one is compared with.")
+    initial: Literal["zero", "policy", "random"] = setting("zero", "Weights that training starts from, w_0.")
+    average_over: Literal["cohort", "repliers"] = setting(
+        "cohort", "Updates are averaged over all clients of the round, or over those with a click."
+    )
+    model: str = setting("linear", "Model of the ranker.", choices=MODELS)
+    stage: StageSettings = StageSettings()
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+FedAvg = partial(FedIPS, propensity="none")
+"""FedIPS without the correction: every click counts 1 (McMahan et al. 2017)."""

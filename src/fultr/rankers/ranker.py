@@ -1,0 +1,142 @@
+"""A trained ranker: its model and weights, scores and rankings, and a file that holds it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fultr.core.arrays import Float32s, Int64s
+from fultr.core.errors import FultrError
+from fultr.core.files import written_whole
+from fultr.data.ranking import RankingData
+from fultr.rankers.metrics import ranking
+from fultr.rankers.model import MODELS, model_named
+
+FORMAT = "fultr ranker 1"
+
+
+@dataclass(frozen=True, eq=False)
+class Ranker:
+    """A model with its weights, f_w.
+
+    Attributes:
+        weights: float32 [size of the model].
+        feature_ids: int64 [features]: the ids that the features have in a LETOR file.
+        normalised: was it trained on features scaled to [0, 1] within each query?
+        training: how it was trained, for people to read.
+        model: the model's name.
+
+    >>> ranker = Ranker(np.float32([1, 0]), np.array([1, 2]))
+    >>> data = RankingData.from_arrays([[0.1, 5.0], [0.7, 1.0]], labels=[0, 1], query_ids=[1, 1])
+    >>> ranker.rank(data).tolist()
+    [1, 0]
+    """
+
+    weights: Float32s
+    feature_ids: Int64s
+    normalised: bool = True
+    training: dict[str, Any] = field(default_factory=dict)
+    model: str = "linear"
+
+    def __post_init__(self) -> None:
+        size = model_named(self.model, self.feature_ids.size).size
+        if self.weights.dtype != np.float32 or self.weights.shape != (size,):
+            raise ValueError(f"weights: expected {size} float32 for {self.feature_ids.size} feature ids")
+
+    def __repr__(self) -> str:
+        return f"Ranker({self.model}, {self.feature_ids.size} features)"
+
+    def score(self, data: RankingData) -> Float32s:
+        """The score of each document; higher is better."""
+        if not np.array_equal(data.feature_ids, self.feature_ids):
+            raise FultrError(
+                f"the ranker was trained on {self.feature_ids.size} features and the data has {data.width}, or their "
+                "ids differ: read the data with feature_ids=ranker.feature_ids"
+            )
+        return model_named(self.model, data.width).scores(self.weights[np.newaxis], data.features)[:, 0]
+
+    def rank(self, data: RankingData) -> Int64s:
+        """Rows of `data`, query by query, best document first; equal scores in a fixed random order."""
+        return ranking(self.score(data), data)
+
+    def to_content(self) -> dict[str, Any]:
+        """The ranker as JSON types, for a file; `from_content` restores it to the last bit."""
+        if not np.isfinite(self.weights).all():
+            raise FultrError("the ranker's weights are not finite: training diverged; lower the learning rates")
+        return {
+            "format": FORMAT,
+            "model": self.model,
+            "normalised": self.normalised,
+            "feature_ids": self.feature_ids.tolist(),
+            "weights": [float(str(w)) for w in self.weights],  # the shortest digits that restore the float32
+            "training": self.training,
+        }
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any], path: str | Path) -> Ranker:
+        """The ranker in a file's content; `path` is for error messages."""
+        try:
+            with np.errstate(over="ignore"):
+                weights = np.array(content["weights"], np.float32)
+            given = content["feature_ids"]
+            feature_ids = np.array(given, np.int64)
+            if feature_ids.tolist() != given or np.any(np.diff(feature_ids) <= 0) or feature_ids.size == 0:
+                raise ValueError("feature_ids: expected ascending whole numbers")
+            if not isinstance(content["normalised"], bool):
+                raise ValueError("normalised: expected true or false")
+            if not np.isfinite(weights).all():
+                raise ValueError("a weight is not finite")
+            if not isinstance(content["model"], str) or content["model"] not in MODELS:
+                raise ValueError(f"model: expected one of {', '.join(MODELS)}; found {str(content['model'])[:40]!r}")
+            ranker = cls(weights, feature_ids, content["normalised"], dict(content["training"]), content["model"])
+        except KeyError as error:
+            raise FultrError(f"{path}: damaged ranker file: {error.args[0]} is missing") from None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise FultrError(f"{path}: damaged ranker file: {error}") from None
+        return ranker
+
+    def save(self, path: str | Path) -> None:
+        """Write the ranker to a JSON file; reading it back gives the same weights to the last bit."""
+        content = self.to_content()
+        with written_whole(Path(path)) as temporary:
+            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Ranker:
+        """Read a ranker that `save` wrote, or the one of a version's file."""
+        return cls.from_content(read_content(path), path)
+
+
+def read_content(path: str | Path) -> dict[str, Any]:
+    """The content of a ranker's file; its digest, if it has one, is checked."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        digest = digest_of(content) if isinstance(content, dict) else ""
+    except OSError as error:
+        raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise FultrError(f"{path}: expected a ranker saved by fultr, found no JSON: {str(error)[:80]}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise FultrError(f"{path}: expected a ranker saved by fultr, with format {FORMAT!r}")
+    if content.get("digest", digest) != digest:
+        raise FultrError(
+            f"{path}: damaged ranker file: its content has digest {digest[:12]}... instead of the one it was written "
+            f"with, {str(content['digest'])[:12]}...; restore it from a backup"
+        )
+    return content
+
+
+def digest_of(content: dict[str, Any]) -> str:
+    """SHA-256 of a file's content, whatever the order of its keys; the key "digest" itself is left out.
+
+    >>> digest_of({"a": 1, "b": 0.5}) == digest_of({"b": 0.5, "a": 1, "digest": "..."})
+    True
+    """
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

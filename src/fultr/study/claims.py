@@ -1,0 +1,380 @@
+"""Verdicts on claims about learning curves: from the numbers, paired over repeats, with 95% intervals.
+
+A claim names lines of an experiment and a kind, see `KINDS`, which says how it is judged. One that its interval neither
+confirms nor refutes is "inconclusive".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from fultr.core.arrays import Float64s, Int64s
+from fultr.core.checks import SettingError, check_choice, check_number, written
+from fultr.core.errors import FultrError
+from fultr.study.statistics import (
+    Estimate,
+    Measured,
+    bootstrap,
+    estimate,
+    exact,
+    fieller,
+    fluctuation,
+    percentiles,
+    reached,
+)
+
+Answer: TypeAlias = Literal["holds", "does not hold", "inconclusive"]
+
+_NAN = float("nan")
+_STILL = 1e-6  # a smaller fluctuation of NDCG is none; keeps ratios of fluctuations finite
+_FORMATS = {"NDCG": "+.4f", "times": ".2f", "rounds": ".0f", "of the way": ".0%", "of the rounds": ".0%"}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim about lines of an experiment, as an experiment file states it.
+
+    Attributes:
+        says: the claim in words.
+        kind: how it is judged, a key of `KINDS`.
+        lines: the lines it is about; their roles depend on the kind.
+        than: the lines they are compared with.
+        margin: the smallest difference that matters, the smallest share and so on; None: the kind's default.
+        since: a share of the rounds, for kinds that use one; None: the kind's default.
+
+    >>> Claim("FedIPS beats FedAvg", "beats", ("FedIPS",), ("FedAvg",))
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: kind: expected one of ends-above, gains-little, ...; found "beats"
+    """
+
+    says: str
+    kind: str
+    lines: tuple[str, ...]
+    than: tuple[str, ...] = ()
+    margin: float | None = None
+    since: float | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("kind", self.kind, tuple(KINDS))
+        kind = KINDS[self.kind]
+        for key, names, (least, most) in (("lines", self.lines, kind.lines), ("than", self.than, kind.than)):
+            if not least <= len(names) <= most:
+                number = f"{least}" if least == most else f"{least} or more"
+                raise SettingError(key, f"expected {number} for a claim of kind {self.kind}, found {len(names)}")
+        if self.margin is not None:
+            check_number("margin", self.margin, least=kind.margins[0], most=kind.margins[1])
+        if self.since is not None and kind.since is None:
+            found = written(self.since)
+            raise SettingError("since", f"expected none for a claim of kind {self.kind}, found {found}")
+        if self.since is not None:
+            check_number("since", self.since, least=0, below=1)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the numbers say about a claim.
+
+    Attributes:
+        claim: the claim judged.
+        answer: the verdict.
+        effect: its size; with several comparisons, that of the one least in favour of the claim.
+        low: lower end of its 95% interval; NaN if there is none.
+        high: upper end.
+        unit: of the effect.
+        test: how it was tested, in words.
+        p_value: two-sided; NaN where there is none.
+        detail: one sentence with the figures.
+
+    >>> claim = Claim("It grows to the end", "keeps-growing", ("FedIPS",))
+    >>> verdict = Verdict(claim, "holds", 0.02, 0.01, 0.03, "NDCG", "by eye", float("nan"), "FedIPS grows.")
+    >>> verdict.as_dict()["high"], verdict.as_dict()["p_value"]
+    (0.03, None)
+    """
+
+    claim: Claim
+    answer: Answer
+    effect: float
+    low: float
+    high: float
+    unit: str
+    test: str
+    p_value: float
+    detail: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON: a number that is NaN or infinite is None."""
+        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+
+
+Lines: TypeAlias = Mapping[str, Measured]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How claims of one kind are judged.
+
+    Attributes:
+        judge: the function that judges; its docstring says in one line what such a claim states.
+        margin: the default.
+        lines: how many it takes, at least and at most.
+        than: likewise.
+        margins: the range of `margin`.
+        since: the default, None if the kind does not use it.
+        unit: of the effect.
+        test: in words.
+
+    >>> KINDS["gains-little"].does
+    'The line ends less than `margin` above the other.'
+    """
+
+    judge: Callable[[Claim, Lines], Verdict]
+    margin: float
+    lines: tuple[int, float] = (1, 1)
+    than: tuple[int, float] = (1, 1)
+    margins: tuple[float, float] = (0.0, 1.0)
+    since: float | None = None
+    unit: str = "NDCG"
+    test: str = "paired t test"
+
+    @property
+    def does(self) -> str:
+        """What such a claim states, in one line."""
+        return self.judge.__doc__ or ""
+
+
+class _InconclusiveError(Exception):
+    """Why a claim cannot be judged, whatever the number of repeats, in one sentence."""
+
+
+def judge(claim: Claim, lines: Lines) -> Verdict:
+    """Judge a claim by the lines it names, repeat by repeat.
+
+    >>> rounds = np.array([0, 100])
+    >>> lines = {
+    ...     "FedIPS": Measured(rounds, np.array([[0.40, 0.52], [0.41, 0.54], [0.39, 0.53]])),
+    ...     "FedAvg": Measured(rounds, np.array([[0.40, 0.50], [0.41, 0.51], [0.39, 0.51]])),
+    ... }
+    >>> verdict = judge(Claim("FedIPS beats FedAvg", "ends-above", ("FedIPS",), ("FedAvg",)), lines)
+    >>> verdict.answer, verdict.test
+    ('holds', 'paired t test over 3 repeats')
+    >>> print(verdict.detail)
+    FedIPS minus FedAvg after the last round is +0.0233 NDCG (95% interval +0.0090 to +0.0377, p = 0.02).
+    """
+    names = (*claim.lines, *claim.than)
+    for name in names:
+        if name not in lines:
+            raise FultrError(f"claim {claim.says!r}: there is no line {name!r}")
+        found, wanted = len(lines[name].ndcg), len(lines[names[0]].ndcg)
+        if found != wanted:
+            raise FultrError(f"claim {claim.says!r}: {names[0]} has {wanted} repeats, but {name} has {found}")
+    kind = KINDS[claim.kind]
+    try:
+        return kind.judge(claim, lines)
+    except _InconclusiveError as why:
+        return Verdict(claim, _answer(False, False), _NAN, _NAN, _NAN, kind.unit, "none", _NAN, str(why))
+
+
+def _verdict(
+    claim: Claim, answer: Answer, numbers: tuple[float, float, float], p: float, repeats: int, lead: str, tail: str = ""
+) -> Verdict:
+    """A verdict with its figures in words; `numbers` are the effect and the ends of its interval."""
+    kind = KINDS[claim.kind]
+    effect, low, high = (
+        format(number, _FORMATS[kind.unit]).replace("inf%", "∞").replace("inf", "∞") for number in numbers
+    )
+    interval = "no interval" if math.isnan(numbers[1]) else f"95% interval {low} to {high}"
+    detail = f"{lead} {effect} {kind.unit} ({interval}{'' if math.isnan(p) else f', p = {p:.2g}'}){tail}."
+    test = f"{kind.test} over {repeats} repeats" if repeats > 1 else "none: a single repeat"
+    return Verdict(claim, answer, *numbers, kind.unit, test, p, detail)
+
+
+def _margin(claim: Claim) -> float:
+    return KINDS[claim.kind].margin if claim.margin is None else claim.margin
+
+
+def _since(claim: Claim) -> float:
+    return (KINDS[claim.kind].since or 0.0) if claim.since is None else claim.since
+
+
+def _answer(yes: bool, no: bool) -> Answer:
+    return "holds" if yes else "does not hold" if no else "inconclusive"
+
+
+def _least(differences: Mapping[str, Float64s], margin: float) -> tuple[Answer, str, Estimate]:
+    """The comparison least in favour, where all must be above 0 (an intersection-union test).
+
+    A difference that is surely below the margin does not count as above 0, unless it surely is. The worst answer
+    decides, then the smallest difference, so that the figures agree with the answer.
+    """
+
+    def answer(difference: Estimate) -> Answer:
+        low, high = difference.interval
+        return _answer(low > 0, high <= 0 or high < margin)
+
+    worst_first = ("does not hold", "inconclusive", "holds")
+    found = [(what, estimate(exact(values))) for what, values in differences.items()]
+    what, least = min(found, key=lambda item: (worst_first.index(answer(item[1])), item[1].mean))
+    return answer(least), what, least
+
+
+def _greater(claim: Claim, differences: Mapping[str, Float64s], tail: str = "") -> Verdict:
+    answer, what, least = _least(differences, _margin(claim))
+    if answer == "does not hold" and least.interval[1] > 0:
+        tail = f", less than the {_margin(claim):g} that would matter{tail}"
+    return _verdict(claim, answer, (least.mean, *least.interval), least.p_value, least.repeats, f"{what} is", tail)
+
+
+def _ends_above(claim: Claim, lines: Lines) -> Verdict:
+    """The line ends above each of the others."""
+    name, final = claim.lines[0], lines[claim.lines[0]].final
+    return _greater(claim, {f"{name} minus {b} after the last round": final - lines[b].final for b in claim.than})
+
+
+def _growth(claim: Claim, name: str, lines: Lines) -> Float64s:
+    """From the measured point nearest to the claim's share of the rounds to the end, [repeats]."""
+    line = lines[name]
+    at = int(np.argmin(np.abs(line.rounds - _since(claim) * line.rounds[-1])))
+    if at == line.rounds.size - 1:
+        raise _InconclusiveError(f"{name} was not measured about {_since(claim):.0%} of the way through its rounds.")
+    return line.final - line.ndcg[:, at]
+
+
+def _keeps_growing(claim: Claim, lines: Lines) -> Verdict:
+    """The line grows from `since` to the end."""
+    name = claim.lines[0]
+    return _greater(claim, {f"{name}'s growth since {_since(claim):.0%} of the rounds": _growth(claim, name, lines)})
+
+
+def _grows_less(claim: Claim, lines: Lines) -> Verdict:
+    """The line grows less than the other from `since` to the end."""
+    name, other = claim.lines[0], claim.than[0]
+    less, more = _growth(claim, name, lines), _growth(claim, other, lines)
+    what = f"{other}'s growth since {_since(claim):.0%} of the rounds minus {name}'s"
+    return _greater(claim, {what: more - less}, f"; the two are {more.mean():+.4f} and {less.mean():+.4f}")
+
+
+def _drops_less(claim: Claim, lines: Lines) -> Verdict:
+    """NDCG drops less from the first to the last of the lines than from the first to the last of the others."""
+    (less, less_range), (more, more_range) = (
+        (lines[names[0]].final - lines[names[-1]].final, np.ptp([lines[name].final.mean() for name in names]))
+        for names in (claim.lines, claim.than)
+    )
+    what = f"The drop from {claim.than[0]} to {claim.than[-1]} minus that from {claim.lines[0]} to {claim.lines[-1]}"
+    spread = f"and the lines of each end within {more_range:.4f} and {less_range:.4f} of one another"
+    return _greater(claim, {what: more - less}, f"; the drops are {more.mean():+.4f} and {less.mean():+.4f}, {spread}")
+
+
+def _matters_more(claim: Claim, lines: Lines) -> Verdict:
+    """NDCG gains more from the first of the lines to the second than from the first of the others to the second."""
+    more, less = (lines[high].final - lines[low].final for low, high in (claim.lines, claim.than))
+    what = f"The gain from {claim.lines[0]} to {claim.lines[1]} minus that from {claim.than[0]} to {claim.than[1]}"
+    return _greater(claim, {what: more - less}, f"; the gains are {more.mean():+.4f} and {less.mean():+.4f}")
+
+
+def _common(names: tuple[str, ...], lines: Lines, since: float, needed: int) -> tuple[Int64s, list[Float64s]]:
+    """The rounds from `since` on at which all of the lines were measured, and the NDCG of each line there."""
+    curves = [lines[name] for name in names]
+    rounds = curves[0].rounds
+    for curve in curves[1:]:
+        rounds = np.intersect1d(rounds, curve.rounds)
+    rounds = rounds[rounds >= round(since * rounds.max(initial=0))]
+    if rounds.size < needed:
+        where = f"{' and '.join(names)} have {rounds.size} measured rounds in common since {since:.0%} of them"
+        raise _InconclusiveError(f"{where}; {needed} are needed.")
+    return rounds, [curve.ndcg[:, np.isin(curve.rounds, rounds)] for curve in curves]
+
+
+def _fluctuates_more(claim: Claim, lines: Lines) -> Verdict:
+    """Each of the lines is noisier than the other from `since` on, by a factor of at least `margin` to matter."""
+    rounds, curves = _common((*claim.lines, *claim.than), lines, _since(claim), needed=3)
+    *logs, base = (np.log(np.maximum(fluctuation(rounds, curve), _STILL)) for curve in curves)
+    ratios = {name: log - base for name, log in zip(claim.lines, logs, strict=True)}
+    answer, name, least = _least(ratios, math.log(_margin(claim)))
+    effect, low, high = np.exp([least.mean, *least.interval]).tolist()
+    tail = f" as much as {claim.than[0]} from round {rounds[0]} on"
+    return _verdict(claim, answer, (effect, low, high), least.p_value, least.repeats, f"{name} fluctuates", tail)
+
+
+def _gains_little(claim: Claim, lines: Lines) -> Verdict:
+    """The line ends less than `margin` above the other."""
+    name, other, margin = claim.lines[0], claim.than[0], _margin(claim)
+    beyond = estimate(exact(lines[name].final - lines[other].final - margin))
+    low, high = beyond.interval
+    answer, numbers = _answer(high < 0, low >= 0), (beyond.mean + margin, low + margin, high + margin)
+    lead, tail = f"{name} minus {other} after the last round is", f"; less than {margin:g} counts as little"
+    return _verdict(claim, answer, numbers, beyond.p_value, beyond.repeats, lead, tail)
+
+
+def _goes_part(claim: Claim, lines: Lines) -> Verdict:
+    """The line ends at least `margin` of the way from the first of the others to the second."""
+    name, (start, end), margin = claim.lines[0], claim.than, _margin(claim)
+    part, whole = exact(lines[name].final - lines[start].final), exact(lines[end].final - lines[start].final)
+    way = estimate(whole)
+    if way.mean == 0:
+        raise _InconclusiveError(f"{end} ends where {start} does: there is no gap between them.")
+    share, low, high, p = float(part.mean()) / way.mean, _NAN, _NAN, _NAN
+    if way.interval[0] > 0:
+        low, high = fieller(part, whole)
+        p = estimate(exact(part - margin * whole)).p_value  # the interval inverts this test
+    no_way = way.interval[1] < 0  # more repeats would not change that
+    answer, numbers = _answer(low >= margin, high < margin or no_way), (share, low, high)
+    tail = f" from {start} to {end}, a distance of {way} NDCG"
+    return _verdict(claim, answer, numbers, p, way.repeats, f"{name} goes", tail)
+
+
+def _crosses(claim: Claim, lines: Lines) -> Verdict:
+    """The line stays above the other from `since` of the rounds on, give or take a factor of 2."""
+    name, other = claim.lines[0], claim.than[0]
+    rounds, (above, below) = _common((name, other), lines, since=0.0, needed=2)
+    repeats, claimed = len(above), round(_since(claim) * int(rounds[-1]))
+    gaps = exact(bootstrap(repeats) @ exact(above - below))
+    above_to_end = np.logical_and.accumulate(gaps[:, ::-1] > 0, axis=1).sum(axis=1)  # number of points
+    numbers = percentiles(np.append(rounds, np.inf)[rounds.size - above_to_end], repeats)
+    answer, _, _ = _least({name: lines[name].final - lines[other].final}, _margin(claim))
+    if numbers[2] < claimed / 2 or numbers[1] > claimed * 2:
+        answer = "does not hold"
+    elif answer == "holds" and not claimed / 2 <= numbers[1] <= numbers[2] <= claimed * 2:
+        answer = "inconclusive"
+    tail = f" of {rounds[-1]}{' (never)' if numbers[0] == math.inf else ''}, where the claim says about {claimed}"
+    return _verdict(claim, answer, numbers, _NAN, repeats, f"{name} stays above {other} after", tail)
+
+
+def _reaches_sooner(claim: Claim, lines: Lines) -> Verdict:
+    """The line reaches the other's end in less than `margin` of the other's rounds."""
+    (name, line), (other, slow) = ((key, lines[key]) for key in (*claim.lines, *claim.than))
+    weights, last = bootstrap(len(line.ndcg)), int(slow.rounds[-1])
+    if last == 0:
+        raise _InconclusiveError(f"{other} is not a curve: it has no rounds to compare with.")
+    goals = weights @ slow.final
+    numbers = percentiles(exact(reached(line.rounds, weights @ line.ndcg, goals) / last), len(line.ndcg))
+    answer = _answer(numbers[2] < _margin(claim), numbers[1] >= _margin(claim))
+    # A curve that levels off reaches its final value early, which puts the share into perspective.
+    itself = reached(slow.rounds, weights[:1] @ slow.ndcg, goals[:1])[0]
+    needs = f"{numbers[0] * last:.0f} of {last}" if numbers[0] < math.inf else f"not within its {line.rounds[-1]}"
+    lead, tail = f"{name} reaches the end of {other} in", f", {needs}, {other} itself in {itself:.0f}"
+    return _verdict(claim, answer, numbers, _NAN, len(line.ndcg), lead, tail)
+
+
+_LITTLE = 0.002  # NDCG; smaller differences do not matter
+
+KINDS = {
+    "ends-above": Kind(_ends_above, _LITTLE, than=(1, math.inf)),
+    "gains-little": Kind(_gains_little, 0.01, test="paired t test against the margin"),
+    "goes-part": Kind(_goes_part, 0.8, than=(2, 2), unit="of the way", test="Fieller's interval, paired,"),
+    "keeps-growing": Kind(_keeps_growing, _LITTLE, than=(0, 0), since=0.5),
+    "grows-less": Kind(_grows_less, _LITTLE, since=0.5),
+    "drops-less": Kind(_drops_less, _LITTLE, lines=(2, math.inf), than=(2, math.inf)),
+    "fluctuates-more": Kind(
+        _fluctuates_more, 1.1, (1, math.inf), (1, 1), (1.0, 100.0), 0.5, "times", "paired t test of log ratios"
+    ),
+    "crosses": Kind(_crosses, _LITTLE, since=0.2, unit="rounds", test="paired t test of the end and bootstrap"),
+    "reaches-sooner": Kind(_reaches_sooner, 1.0, unit="of the rounds", test="bootstrap"),
+    "matters-more": Kind(_matters_more, _LITTLE, lines=(2, 2), than=(2, 2)),
+}
+"""The kinds of claims. Unless stated otherwise, a difference that is surely less than `margin` is too small to matter,
+and a claim that it exists does not hold, unless it is surely above 0."""

@@ -1,0 +1,211 @@
+"""Experiments as data: lines to be tuned, repeated and drawn, and the claims that they decide; and what came out.
+
+Learning rates are chosen for each line by the mean NDCG@k on the validation queries after the last round of tuning, on
+repeats of their own. Test queries take no part in any choice.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from fultr.core.checks import SettingError, check_number
+from fultr.study.claims import Claim, Verdict, judge
+from fultr.study.settings import RunSettings
+from fultr.study.statistics import Measured
+
+TUNING_REPEAT = 1_000_000  # where the repeats begin that rates are chosen on: apart from those that are reported
+RATES = {"federated": ("client_rate", "server_rate"), "lambda-linear": ("lambda_rate",)}
+"""The settings that are tuned, for each algorithm that has any."""
+
+Rates: TypeAlias = dict[str, Any]
+"""Values of some of them."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a figure: runs that differ in their repeat only.
+
+    Attributes:
+        name: how it is called in figures, tables and claims.
+        settings: its own; rates that are tuned stand for nothing yet.
+        grid: the rates to choose from: pairs of a setting's name and its values. Empty: nothing is tuned.
+        tuned_at: settings that differ while rates are chosen.
+        colour: of the line; "" by its name.
+    """
+
+    name: str
+    settings: RunSettings
+    grid: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    tuned_at: tuple[tuple[str, Any], ...] = ()
+    colour: str = ""
+
+    def candidates(self) -> list[tuple[Rates, RunSettings]]:
+        """Every combination of the grid's rates, with the settings that it is tried with."""
+        names = [name for name, _ in self.grid]
+        combinations = itertools.product(*(values for _, values in self.grid))
+        rates: list[Rates] = [dict(zip(names, values, strict=True)) for values in combinations]
+        return [(chosen, self.settings.but({**dict(self.tuned_at), **chosen})) for chosen in rates]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the figure.
+
+    Attributes:
+        title: above it.
+        lines: what it shows, by name.
+        against: draw NDCG after the last round against this setting; "": draw the curves over the rounds.
+    """
+
+    title: str
+    lines: tuple[str, ...]
+    against: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Lines to be tuned, repeated, drawn and judged.
+
+    Attributes:
+        name: a word, the file's name.
+        title: one line.
+        about: some sentences.
+        figure: the paper's figure that it reruns; "" if none.
+        data: data sets, by name or path.
+        lines: what is run.
+        panels: how it is drawn: one row of panels a data set.
+        claims: what it decides.
+        repeats: of each line's runs. Repeats differ in the logging policy's sample, users, queries and clicks.
+        tuning_repeats: rates are chosen by the mean over so many repeats, which are not among those reported.
+        seed: of everything.
+    """
+
+    name: str
+    title: str
+    about: str
+    figure: str
+    data: tuple[str, ...]
+    lines: tuple[Line, ...]
+    panels: tuple[Panel, ...]
+    claims: tuple[Claim, ...] = ()
+    repeats: int = 30
+    tuning_repeats: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_number("repeats", self.repeats, least=1, most=TUNING_REPEAT, whole=True)
+        check_number("tuning.repeats", self.tuning_repeats, least=1, most=1000, whole=True)
+        check_number("seed", self.seed, least=0, most=500_000, whole=True)
+        names = [line.name for line in self.lines]
+        if not names:
+            raise SettingError("line", "expected at least one")
+        if not self.data:
+            raise SettingError("data", "expected at least one data set")
+        for name in names:
+            if names.count(name) > 1:
+                raise SettingError("line", f"two lines are called {name!r}")
+
+    def repeat_seed(self, repeat: int) -> int:
+        """The seed of a repeat; experiments with different seeds share none."""
+        return self.seed * 2 * TUNING_REPEAT + repeat
+
+    @property
+    def tuning_seeds(self) -> list[int]:
+        """The seeds of the repeats that rates are chosen on."""
+        return [self.repeat_seed(TUNING_REPEAT + i) for i in range(self.tuning_repeats)]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the repeats that are reported."""
+        return [self.repeat_seed(i) for i in range(self.repeats)]
+
+    def configuration(self) -> dict[str, Any]:
+        """Everything that the numbers depend on besides the data, ready for JSON."""
+        return {
+            "experiment": self.name,
+            "repeats": self.repeats,
+            "tuning_repeats": self.tuning_repeats,
+            "seed": self.seed,
+            "lines": {
+                line.name: {
+                    "settings": line.settings.relevant(),
+                    "grid": dict(line.grid),
+                    "tuned_at": dict(line.tuned_at),
+                }
+                for line in self.lines
+            },
+        }
+
+    def resized(self, *, rounds: int | None = None, repeats: int | None = None) -> Experiment:
+        """The same with other numbers of repeats and rounds; lines that have more rounds than others keep the ratio."""
+        usual = min(dict(line.tuned_at).get("rounds", line.settings.rounds) for line in self.lines)
+        wanted = usual if rounds is None else rounds
+        check_number("rounds", wanted, least=1, most=10**8, whole=True)
+
+        def of(line: Line) -> Line:
+            tuned_at = tuple((n, max(1, v * wanted // usual) if n == "rounds" else v) for n, v in line.tuned_at)
+            total = max(1, line.settings.rounds * wanted // usual)
+            every = max(1, line.settings.evaluate_every * wanted // usual)
+            return replace(line, tuned_at=tuned_at, settings=replace(line.settings, rounds=total, evaluate_every=every))
+
+        return replace(
+            self, repeats=self.repeats if repeats is None else repeats, lines=tuple(of(line) for line in self.lines)
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The rates that were chosen for a line, and the whole grid that they were chosen from.
+
+    Attributes:
+        rates: by name.
+        at_edge: those that are the smallest or largest of their grid, so that better ones may lie outside.
+        grid: every combination of rates that was tried, with its NDCG@k on validation.
+    """
+
+    rates: Rates
+    at_edge: tuple[str, ...]
+    grid: tuple[tuple[Rates, float], ...]
+
+    @property
+    def score(self) -> float:
+        """NDCG@k of the chosen rates, on validation."""
+        return max(score for _, score in self.grid)
+
+
+def choose(line: Line, scores: list[float]) -> Choice:
+    """The best of a line's candidates by their scores on validation; the first of equals.
+
+    >>> line = Line("FedIPS", RunSettings(), (("client_rate", (0.01, 0.1)), ("server_rate", (1.0,))))
+    >>> choose(line, [0.5, 0.6]).rates
+    {'client_rate': 0.1, 'server_rate': 1.0}
+    """
+    tried = [rates for rates, _ in line.candidates()]
+    best = tried[max(range(len(tried)), key=scores.__getitem__)]
+    edge = tuple(n for n, values in line.grid if len(values) > 1 and best[n] in (min(values), max(values)))
+    return Choice(best, edge, tuple(zip(tried, scores, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What an experiment measured on the test queries of one data set.
+
+    Attributes:
+        experiment: what was run.
+        data: what the data set is called.
+        fingerprints: of its three parts.
+        lines: the curves, by the lines' names.
+        choices: the rates, for the lines that were tuned.
+    """
+
+    experiment: Experiment
+    data: str
+    fingerprints: tuple[str, ...]
+    lines: dict[str, Measured]
+    choices: dict[str, Choice] = field(default_factory=dict)
+
+    def verdicts(self) -> list[Verdict]:
+        """The answer to each of the experiment's claims."""
+        return [judge(claim, self.lines) for claim in self.experiment.claims]

@@ -1,0 +1,397 @@
+"""The output of experiments: figures, tables of every number, and one self-contained page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from markupsafe import Markup
+
+from fultr.core.drawing import rendered
+from fultr.core.files import make_folder, written_whole
+from fultr.study.claims import Verdict
+from fultr.study.experiment import RATES, Choice, Experiment, Outcome, Panel
+from fultr.study.figures import draw, draw_panel, metric, panels_of, series
+from fultr.study.statistics import estimate
+
+_RATES = tuple(name for names in RATES.values() for name in names)
+_RATE_NAMES = {
+    "client_rate": Markup("client’s η<sub>l</sub>"),
+    "server_rate": Markup("server’s η<sub>g</sub>"),
+    "lambda_rate": "λLinear’s rate",
+}
+_BADGES = {  # for each answer: its style, its symbol, and the words that count one and several such claims
+    "holds": ("yes", "✓", "holds", "hold"),
+    "does not hold": ("no", "✗", "does not hold", "do not hold"),
+    "inconclusive": ("unsure", "?", "inconclusive", "inconclusive"),
+}
+_EFFECTS = {
+    "NDCG": "{:+.4f}",
+    "times": "{:.2f}",
+    "rounds": "{:,.0f}",
+    "of the way": "{:.0%}",
+    "of the rounds": "{:.0%}",
+}
+
+
+def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str) -> list[Path]:
+    """Write the page, results.json, the tables and the figures to a folder; each appears whole or not at all.
+
+    Args:
+        outcomes: of one or several experiments, each on one or several data sets.
+        folder: created if missing; files of the same names are replaced.
+        took: how long it took, in words.
+
+    Returns:
+        The files, the page first.
+    """
+    experiments: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        experiments.setdefault(outcome.experiment.name, []).append(outcome)
+    ordered = [outcome for group in experiments.values() for outcome in group]
+    curves = _curves(ordered)
+    contents: dict[str, bytes] = {}
+    for name, group in experiments.items():
+        figure = draw(group)
+        contents |= {f"figures/{name}.{kind}": rendered(figure, kind) for kind in ("pdf", "svg", "png")}
+    contents["tuning.csv"] = _csv(_tuning(ordered))
+    contents["curves.parquet"] = _parquet(curves)
+    contents["curves.csv"] = _csv(zip(*([name, *values] for name, values in curves.items()), strict=True))
+    contents["results.json"] = _json(results(ordered))
+    contents["report.html"] = _page(list(experiments.values()), took).encode()
+    make_folder(folder / "figures")
+    for path, content in contents.items():
+        with written_whole(folder / path) as temporary:
+            temporary.write_bytes(content)
+    return [folder / path for path in reversed(contents)]
+
+
+def table(outcomes: Sequence[Outcome]) -> list[list[str]]:
+    """NDCG after the last round, mean ± standard error: one row per line, one column per data set of an experiment."""
+    experiment = outcomes[0].experiment
+    rows = [
+        [line.name, *(str(estimate(outcome.lines[line.name].final)) for outcome in outcomes)]
+        for line in experiment.lines
+    ]
+    return [[metric(experiment), *(outcome.data for outcome in outcomes)], *rows]
+
+
+def versions() -> dict[str, str]:
+    """The software that the numbers were computed with."""
+    packages = ("fultr", "numpy", "numba", "scipy", "joblib", "pyarrow")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def machine() -> dict[str, str]:
+    """The machine that the numbers were computed on, without anything that identifies its owner.
+
+    >>> list(machine())
+    ['processor', 'cores', 'memory', 'system']
+    """
+    processor, memory = platform.processor(), "unknown"
+    if Path("/proc/cpuinfo").is_file():
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
+        processor = found[1].strip() if found else processor
+    if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
+        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    return {
+        "processor": processor or platform.machine() or "unknown",
+        "cores": str(os.cpu_count() or "unknown"),
+        "memory": memory,
+        "system": f"{platform.system()}, {platform.machine()}",
+    }
+
+
+# Tables.
+
+
+def _curves(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
+    """Every number measured, in columns."""
+    columns: dict[str, list[Any]] = {name: [] for name in ("experiment", "data", "line", "repeat", "round", "ndcg")}
+    for outcome in outcomes:
+        for name, measured in outcome.lines.items():
+            repeats, points = measured.ndcg.shape
+            size = repeats * points
+            columns["experiment"] += [outcome.experiment.name] * size
+            columns["data"] += [outcome.data] * size
+            columns["line"] += [name] * size
+            columns["repeat"] += np.repeat(np.arange(repeats), points).tolist()
+            columns["round"] += np.tile(measured.rounds, repeats).tolist()
+            columns["ndcg"] += measured.ndcg.ravel().tolist()
+    return columns
+
+
+def _parquet(columns: dict[str, list[Any]]) -> bytes:
+    kinds = {"repeat": pa.int64(), "round": pa.int64(), "ndcg": pa.float64()}
+    arrays = {name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns.items()}
+    buffer = io.BytesIO()
+    pq.write_table(pa.table(arrays), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def _tuning(outcomes: Sequence[Outcome]) -> Iterable[Sequence[Any]]:
+    """Every combination of rates that was tried, NDCG on validation, and whether it was chosen."""
+    yield ["experiment", "data", "line", *_RATES, "validation_ndcg", "chosen"]
+    for outcome in outcomes:
+        for name, choice in outcome.choices.items():
+            for rates, score in choice.grid:
+                tried = [rates.get(rate, "") for rate in _RATES]
+                yield [outcome.experiment.name, outcome.data, name, *tried, score, str(rates == choice.rates).lower()]
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)  # floats as repr writes them: with all their digits
+    return text.getvalue().encode()
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def asked(experiment: Experiment, fingerprints: Sequence[str]) -> dict[str, Any]:
+    """Everything that the numbers depend on, ready for JSON."""
+    return {**experiment.configuration(), "fingerprints": list(fingerprints)}
+
+
+def results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """What was asked and what was found, without the curves, ready for JSON: the same on every run."""
+    return {
+        "asked": [asked(outcome.experiment, outcome.fingerprints) for outcome in outcomes],
+        "results": [_result(outcome) for outcome in outcomes],
+        "versions": versions(),
+    }
+
+
+def _result(outcome: Outcome) -> dict[str, Any]:
+    lines = {}
+    for line in outcome.experiment.lines:
+        final = outcome.lines[line.name].final
+        mean, choice = estimate(final), outcome.choices.get(line.name)
+        lines[line.name] = {
+            "settings": {**line.settings.relevant(), **(choice.rates if choice else {})},
+            "final": final.tolist(),
+            "mean": mean.mean,
+            "standard_error": _finite(mean.standard_error),
+            "choice": choice
+            and {
+                "rates": choice.rates,
+                "at_edge": choice.at_edge,
+                "validation_ndcg": _finite(choice.score),
+                "grid": [{**rates, "validation_ndcg": _finite(score)} for rates, score in choice.grid],
+            },
+        }
+    return {
+        "experiment": outcome.experiment.name,
+        "title": outcome.experiment.title,
+        "data": outcome.data,
+        "lines": lines,
+        "verdicts": [verdict.as_dict() for verdict in outcome.verdicts()],
+    }
+
+
+# The page.
+
+
+def _page(experiments: list[list[Outcome]], took: str) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fultr.study"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
+    )
+    first = [group[0].experiment for group in experiments]
+    environment.filters["typeset"] = _typeset
+    claims = [  # each with its verdict on every data set
+        (
+            group[0].experiment.title,
+            [_verdict(outcome.data, verdict) for outcome, verdict in zip(group, one, strict=True)],
+        )
+        for group in experiments
+        for one in zip(*(outcome.verdicts() for outcome in group), strict=True)
+    ]
+    answers = Counter(verdict["answer"] for _, verdicts in claims for verdict in verdicts)
+    return environment.get_template("report.html").render(
+        title=first[0].title if len(first) == 1 else f"{len(first)} experiments in federated unbiased learning to rank",
+        lead=_lead(experiments),
+        counts=[
+            (style, symbol, answers[answer], one if answers[answer] == 1 else several)
+            for answer, (style, symbol, one, several) in _BADGES.items()
+        ],
+        claims=claims,
+        experiments=[_section(group, number) for number, group in enumerate(experiments, 1)],
+        versions=versions(),
+        machine=machine(),
+        took=took,
+    )
+
+
+def _typeset(text: str) -> str:
+    r"""Text whose numbers read well: no break within "γ = 1" or "0.5 ± 0.1", minus signs, powers of ten.
+
+    >>> _typeset("a - b is -0.1, p = 2e-05")
+    'a - b is −0.1, p\xa0=\xa02·10⁻⁵'
+    """
+    text = re.sub(r" ([=±<]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
+    text = re.sub(
+        r"(?<=\d)e-0*(\d+)", lambda m: "·10⁻" + m[1].translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")), text
+    )
+    return re.sub(r"(?<![^\s(])-(?=\d)", "−", text)
+
+
+def _lead(experiments: list[list[Outcome]]) -> str:
+    data = list(dict.fromkeys(outcome.data for group in experiments for outcome in group))
+    repeats = sorted({group[0].experiment.repeats for group in experiments})
+    names = " and ".join(filter(None, (", ".join(data[:-1]), data[-1])))
+    span = " to ".join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))
+    return (
+        f"NDCG on the test queries of {names}. Number of repeats: {span}; repeats differ in the sample of queries that "
+        "the logging policy was trained on, and in the users, their queries and their clicks. Learning rates were "
+        "chosen on validation queries."
+    )
+
+
+def _verdict(data: str, verdict: Verdict) -> dict[str, str]:
+    style, symbol, *_ = _BADGES[verdict.answer]
+    form = _EFFECTS.get(verdict.unit, "{:.4g}")
+
+    def spoken(value: float, unit: str = "") -> str:
+        if verdict.unit == "rounds" and value == math.inf:
+            return "never"
+        return form.format(value) + unit
+
+    p = verdict.p_value
+    return {
+        "says": verdict.claim.says,
+        "data": data,
+        "answer": verdict.answer,
+        "style": style,
+        "symbol": symbol,
+        "effect": "" if math.isnan(verdict.effect) else spoken(verdict.effect, f" {verdict.unit}"),
+        "interval": "" if math.isnan(verdict.low) else f"{spoken(verdict.low)} to {spoken(verdict.high)}",
+        "test": verdict.test + ("" if math.isnan(p) else ", p < 0.0001" if p < 1e-4 else f", p = {p:.2g}"),
+        "detail": verdict.detail,
+    }
+
+
+def _section(outcomes: Sequence[Outcome], number: int) -> dict[str, Any]:
+    """What the page shows about an experiment."""
+    experiment, panels = outcomes[0].experiment, panels_of(outcomes[0].experiment)
+    tuned = [(outcome, name, choice) for outcome in outcomes for name, choice in outcome.choices.items()]
+    rates = [rate for rate in _RATES if any(rate in choice.rates for _, _, choice in tuned)]
+    return {
+        "id": f"experiment-{number}",
+        "experiment": experiment,
+        "rows": [
+            (outcome.data, [_panel(outcome, panel, f"p{number}-{row}-{i}-") for i, panel in enumerate(panels)])
+            for row, outcome in enumerate(outcomes)
+        ],
+        "table": table(outcomes),
+        "rates": [_RATE_NAMES[rate] for rate in rates],
+        "tuning": [
+            {
+                "line": name,
+                "data": outcome.data,
+                "rates": [(_number(choice.rates.get(rate)), rate in choice.at_edge) for rate in rates],
+                "score": f"{choice.score:.4f}",
+                "grid": _heat(choice),
+            }
+            for outcome, name, choice in tuned
+        ],
+        "configuration": _configuration(experiment),
+        "fingerprints": [(outcome.data, outcome.fingerprints) for outcome in outcomes],
+    }
+
+
+def _panel(outcome: Outcome, panel: Panel, prefix: str) -> dict[str, Any]:
+    """A panel's drawing, and what the page's script needs to read numbers off it."""
+    figure = draw_panel(outcome, panel)
+    axes = figure.axes[0]
+    box = axes.get_position()
+    horizontal, entries = series(outcome, panel)
+    several = len(next(iter(outcome.lines.values())).ndcg) > 1
+    return {
+        "drawing": _inline(rendered(figure, "svg", text=True).decode(), prefix),
+        "label": f"{outcome.data}: {panel.title or metric(outcome.experiment)}",
+        "data": {
+            "box": [round(value, 5) for value in (box.x0, 1 - box.y1, box.width, box.height)],
+            "x": axes.get_xlim(),
+            "y": axes.get_ylim(),
+            "log": horizontal.log,
+            "label": horizontal.label,
+            "ticks": list(zip(horizontal.ticks, horizontal.names, strict=True)),
+            "lines": [
+                {
+                    "name": one.name,
+                    "colour": one.colour,
+                    "x": [int(x) if x.is_integer() else x for x in one.x.tolist()],
+                    "mean": np.round(one.mean, 5).tolist(),
+                    "error": np.round(one.error, 5).tolist() if several else [],
+                }
+                for one in entries
+            ],
+        },
+    }
+
+
+def _inline(svg: str, prefix: str) -> Markup:
+    """A drawing for use within a page: as wide as the page allows, with unique ids and short coordinates."""
+    svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', svg, count=1)
+    svg = svg.replace("xlink:href", "href")
+    svg = re.sub(r'( id="|="#|url\(#)', rf"\g<1>{prefix}", svg)
+    shorter = re.compile(r"-?\d+\.\d{3,}")
+    return Markup(re.sub(r'(?<= d=")[^"]+', lambda d: shorter.sub(lambda n: f"{float(n[0]):.2f}", d[0]), svg))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _heat(choice: Choice) -> dict[str, Any]:
+    """The grid as a table: the first rate downwards, the second, if there is one, to the right."""
+    down, *right = choice.rates
+    scores = [score for _, score in choice.grid if math.isfinite(score)]
+    low, high = min(scores, default=0.0), max(scores, default=1.0)
+    rows: dict[float, list[tuple[str, str, bool]]] = {}
+    for rates, score in choice.grid:
+        heat = f"{0.55 * ((score - low) / (high - low or 1.0)) ** 2:.3f}" if math.isfinite(score) else "0"
+        rows.setdefault(rates[down], []).append((f"{score:.4f}", heat, rates == choice.rates))
+    return {
+        "down": _RATE_NAMES[down],
+        "right": _RATE_NAMES[right[0]] if right else "",
+        "columns": [_number(value) for value in dict.fromkeys(rates[right[0]] for rates, _ in choice.grid)]
+        if right
+        else [],
+        "rows": [(_number(value), cells) for value, cells in rows.items()],
+    }
+
+
+def _configuration(experiment: Experiment) -> dict[str, Any]:
+    """Settings that all lines have in common, and those in which they differ."""
+    settings = {
+        line.name: {**line.settings.relevant(), **{name: "tuned" for name, _ in line.grid}} for line in experiment.lines
+    }
+    names = list(dict.fromkeys(name for own in settings.values() for name in own))
+    values = {name: {str(own[name]) for own in settings.values() if name in own} for name in names}
+    differ = [name for name in names if len(values[name]) > 1 or name == "algorithm"]
+    return {
+        "common": [(name, next(iter(values[name]))) for name in names if name not in differ],
+        "differ": differ,
+        "lines": [(line, [str(own.get(name, "")) for name in differ]) for line, own in settings.items()],
+    }

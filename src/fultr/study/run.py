@@ -1,0 +1,155 @@
+"""One run: how it is done, and about how long it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fultr.core.arrays import Float64s, Int64s
+from fultr.core.streams import Purpose, generator
+from fultr.data.ranking import RankingData, Splits
+from fultr.federated.settings import Estimator
+from fultr.rankers.lambda_linear import train_lambda_linear
+from fultr.rankers.linear import Linear
+from fultr.rankers.metrics import mean_over_queries, ndcg, ndcg_of_rankers
+from fultr.study.policy import train_policy
+from fultr.study.settings import FreshUsers, RunSettings
+from fultr.study.simulate import Simulation, simulate
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run measured: mean NDCG@k over the queries of a split ("valid", "test") after some rounds.
+
+    What is no curve, such as λLinear, has one point, at round 0.
+    """
+
+    rounds: Int64s
+    ndcg: dict[str, Float64s]
+
+
+def train(
+    settings: RunSettings,
+    data: Splits,
+    *,
+    seed: int,
+    splits: tuple[str, ...] = ("valid", "test"),
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 50,
+    threads: int | None = None,
+    on_round: Callable[[int], object] | None = None,
+) -> Simulation:
+    """A federated run, see `simulate`.
+
+    >>> import fultr
+    >>> train(RunSettings(clients=50, rounds=2), fultr.load("synthetic", cache=False), seed=0).ranker
+    Ranker(linear, 64 features)
+    """
+    return simulate(
+        data,
+        settings.fedips,
+        clients=settings.clients,
+        rounds=settings.rounds,
+        seed=seed,
+        policy=settings.policy,
+        policies=settings.policies,
+        displayed=settings.displayed,
+        click_model=settings.click_model,
+        sessions=settings.sessions,
+        population=settings.population or FreshUsers(),
+        evaluate_every=settings.evaluate_every,
+        k=settings.k,
+        splits=splits,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        threads=threads,
+        on_round=on_round,
+    )
+
+
+def perform(
+    settings: RunSettings,
+    data: Splits,
+    *,
+    seed: int,
+    splits: tuple[str, ...],
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 50,
+    threads: int | None = 1,
+) -> Result:
+    """Do one run.
+
+    Args:
+        settings: what is to be done.
+        data: a data set; of test and validation queries, only the `splits` are measured, and λLinear chooses its epoch
+            on validation.
+        seed: of everything that is random.
+        splits: where NDCG is measured.
+        checkpoint: a file to continue from if it is there, and to write on the way; federated runs only.
+        checkpoint_every: rounds between two writes.
+        threads: how many threads to use.
+
+    >>> import fultr
+    >>> data = fultr.load("synthetic", cache=False)
+    >>> perform(RunSettings(clients=50, rounds=20), data, seed=0, splits=("valid",)).rounds.tolist()
+    [0, 10, 20]
+    """
+    if settings.algorithm == "federated":
+        run = train(
+            settings,
+            data,
+            seed=seed,
+            splits=splits,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            threads=threads,
+        )
+        return Result(run.curve.rounds, run.curve.ndcg)
+    if settings.algorithm == "random-ranking":
+        level = {split: _random_ndcg(getattr(data, split), settings.k, seed) for split in splits}
+    else:
+        if settings.algorithm == "lambda-linear":
+            trained = train_lambda_linear(data, settings.lambda_linear, seed=seed, k=settings.k, threads=threads)
+            weights = trained.ranker.weights
+        else:
+            weights = train_policy(data.train, settings.policy, seed)
+        level = {split: _ndcg(weights, getattr(data, split), settings.k, threads) for split in splits}
+    return Result(np.zeros(1, np.int64), level)
+
+
+def _ndcg(weights: np.ndarray[Any, Any], data: RankingData, k: int, threads: int | None) -> Float64s:
+    return mean_over_queries(ndcg_of_rankers(Linear(data.width), weights[np.newaxis], data, k=k, threads=threads))
+
+
+def _random_ndcg(data: RankingData, k: int, seed: int) -> Float64s:
+    """Mean NDCG@k of documents in random order."""
+    scores = generator(seed, Purpose.RANDOM_RANKING).random(data.documents, np.float32)
+    return np.array([np.nanmean(ndcg(scores, data, k=k))])
+
+
+def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",)) -> float:
+    """Roughly how many seconds a run takes on one core: to share work out, and to say beforehand how long it takes.
+
+    Measured with all cores at work and 64 to 519 features: a client's training costs a share for each click, its part
+    in estimation one for each query, a document of λLinear about 1 ns a feature.
+    """
+    width, train = data.train.width, data.train
+    evaluated = sum(getattr(data, split).documents for split in splits) * width * 2e-10
+    match settings.algorithm:
+        case "federated":
+            fedips, clicks = settings.fedips, settings.sessions.clicks
+            points = 1 + settings.rounds / settings.evaluate_every
+            pairs = train.documents / train.queries / settings.displayed if fedips.pairs == "retrieved" else 1.0
+            client = 1.2e-6 + 3e-9 * width
+            client += clicks * (2.4e-7 + 6e-10 * width) * pairs * fedips.training.epochs
+            if isinstance(fedips.propensity, Estimator):
+                client += 2.5e-6 + min(settings.sessions.queries, clicks) * (6e-7 + 1.6e-9 * width)
+            return settings.rounds * settings.clients * client + points * evaluated + 0.2
+        case "lambda-linear":
+            return settings.lambda_linear.lambda_epochs * (train.documents * width * 1e-9 + evaluated) + 0.2
+        case _:
+            return evaluated + 0.1

@@ -1,0 +1,145 @@
+"""The settings of a run; a module of settings alone, quick to import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from fultr.clicks.settings import ClickModel, Sessions
+from fultr.core.checks import check_number
+from fultr.core.settings import build, changed, check, either, flatten, leaves, setting
+from fultr.federated.settings import Estimator, FedIPS, check_propensity
+from fultr.rankers.settings import LambdaLinear
+
+
+@dataclass(frozen=True)
+class FreshUsers:
+    """Every round has new users, whose queries come from the whole training set (the paper's setting)."""
+
+
+@dataclass(frozen=True)
+class FiniteUsers:
+    """A fixed population from which each round samples a cohort.
+
+    Each user keeps one bias severity and one pool of queries, distinct ones unless the user's clusters have too few.
+    Queries are clustered by the mean of their documents' features (k-means); a user's shares of the clusters are drawn
+    from a Dirichlet distribution whose parameters add up to `concentration` times the number of clusters, in proportion
+    to the clusters' sizes. A small concentration gives users who care for one or two clusters each, a large one gives
+    users who are all alike.
+
+    A cohort has exactly `clients` users, drawn "uniform"ly without replacement; or each user takes part independently
+    of the others with probability `clients / users` ("poisson"), and the average update is the sum over `clients`, the
+    expected size.
+    """
+
+    users: int = setting(10_000, "Users of a fixed population.", least=1)
+    pool: int = setting(50, "Queries in each user's pool.", least=1)
+    clusters: int = setting(20, "Clusters of the query space.", least=1)
+    concentration: float = setting(0.1, "How alike users' queries are: small, of a few clusters each.", above=0)
+    sampling: Literal["uniform", "poisson"] = setting(
+        "uniform", "A round has a fixed number of users, or each takes part independently."
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class PolicySettings:
+    """How the logging policy is trained, by SGD on at least one query."""
+
+    policy_fraction: float = setting(
+        0.01, "Share of the training queries that the logging policy sees.", above=0, most=1
+    )
+    policy_epochs: int = setting(50, "Passes of the logging policy's training over them.", least=0)
+    policy_batch: int = setting(16, "Queries in a step of the logging policy's training.", least=1)
+    policy_rate: float = setting(0.1, "Learning rate of the logging policy.", above=0)
+    policy_initial: Literal["zero", "random"] = setting(
+        "random", "Weights that the logging policy starts from; random: from a standard Gaussian."
+    )
+    policy_reduction: Literal["sum", "mean"] = setting(
+        "sum", "The logging policy's loss of a query is the sum or the mean over its pairs."
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+Algorithm = Literal["federated", "lambda-linear", "logging-policy", "random-ranking"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run depends on, besides the data and the seed.
+
+    Attributes:
+        algorithm: "federated" (FedIPS; with propensity "none" FedAvg), "lambda-linear" (λLinear), or to compare with:
+            the "logging-policy" itself, or a "random-ranking".
+        fedips: the algorithm of a federated run.
+        click_model: how users examine and click.
+        sessions: how many queries and clicks a client has.
+        population: a fixed population; None: new users every round.
+        policy: how the logging policy is trained.
+        lambda_linear: how λLinear is trained.
+        clients: |U|.
+        rounds: T.
+        displayed: K.
+        policies: versions of the logging policy.
+        evaluate_every: rounds between two points of the curve.
+        k: NDCG@k.
+
+    >>> RunSettings.of({"gamma": 2, "propensity": "none", "rounds": 100}).click_model.gamma
+    2.0
+    >>> RunSettings.of({"client_rat": 0.1})
+    Traceback (most recent call last):
+    fultr.core.checks.UnknownNameError: unknown setting 'client_rat'; did you mean client_rate?
+    """
+
+    algorithm: Algorithm = setting("federated", "What is trained: FedIPS, or something to compare it with.")
+    fedips: FedIPS = FedIPS()
+    click_model: ClickModel = ClickModel()
+    sessions: Sessions = Sessions()
+    population: FiniteUsers | None = either(
+        None, "Users of a fixed population.", FiniteUsers, "users", name="users", zero="new users every round"
+    )
+    policy: PolicySettings = PolicySettings()
+    lambda_linear: LambdaLinear = LambdaLinear()
+    clients: int = setting(2000, "Clients in a round, |U|.", least=1)
+    rounds: int = setting(500, "Rounds, T.", least=1)
+    displayed: int = setting(5, "Documents displayed for a query, K.", least=1, most=1000)
+    policies: int = setting(1, "Versions of the logging policy, in use at random.", least=1, most=1000)
+    evaluate_every: int = setting(10, "Rounds between two points of the curve.", least=1)
+    k: int = setting(5, "Cutoff of NDCG@k.", least=1)
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not isinstance(self.fedips.propensity, Estimator):
+            check_propensity(self.fedips.propensity, self.displayed)
+        if self.population is not None:
+            check_number("clients", self.clients, most=self.population.users, whole=True)
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> RunSettings:
+        """From names and values as experiment files have them; the others have their defaults."""
+        return build(cls, given)
+
+    def but(self, given: Mapping[str, object]) -> RunSettings:
+        """The same with other values of some settings.
+
+        >>> RunSettings(rounds=10).but({"gamma": 2.0, "propensity": "shrunk"}).fedips.propensity.kind
+        'shrunk'
+        """
+        return changed(self, given)
+
+    def relevant(self) -> dict[str, Any]:
+        """The settings that make a difference to a run of this algorithm; two runs that agree in them are the same."""
+        every = flatten(self)
+        names = {
+            "federated": every.keys() - leaves(LambdaLinear).keys(),
+            "lambda-linear": {*leaves(LambdaLinear), "k"},
+            "logging-policy": {*leaves(PolicySettings), "k"},
+            "random-ranking": {"k"},
+        }[self.algorithm]
+        return {name: value for name, value in every.items() if name == "algorithm" or name in names}

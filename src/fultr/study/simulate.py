@@ -1,0 +1,337 @@
+"""Federated training on simulated users: the round loop of Algorithm 1."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.clicks.models.model import click_model_of
+from fultr.clicks.settings import ClickModel, Sessions
+from fultr.core.arrays import Float32s, Float64s, Int64s
+from fultr.core.checkpoint import load_checkpoint, save_checkpoint
+from fultr.core.checks import SettingError, check_choice, check_number, check_seed, written
+from fultr.core.errors import FultrError
+from fultr.data.ranking import Splits
+from fultr.federated.estimators import ESTIMATORS
+from fultr.federated.fedips import Server
+from fultr.federated.settings import Estimator, FedIPS, check_propensity
+from fultr.rankers.metrics import default_relevant_grade, mean_over_queries, ndcg_of_rankers
+from fultr.rankers.model import Model, model_named
+from fultr.rankers.ranker import Ranker
+from fultr.study.policy import display, train_policy
+from fultr.study.rounds import Simulated, run_round
+from fultr.study.settings import FiniteUsers, FreshUsers, PolicySettings
+from fultr.study.users import attraction, cohorts
+
+_SCORED_TOGETHER = 32  # rankers evaluated in one pass over the features
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Mean NDCG@k over the queries of a split ("valid", "test") after some rounds."""
+
+    rounds: Int64s
+    ndcg: dict[str, Float64s]
+
+
+@dataclass(frozen=True, eq=False)
+class Weighing:
+    """What clicks were divided by in the rounds that led to the measured ones, beside the truth.
+
+    Attributes:
+        rounds: [points], from the first that clicks led to.
+        used: [points, K] mean propensity of each rank over impressions.
+        true: [points, K] mean examination of each rank over impressions.
+        mass: [points, K] sum of the clicks' weights at each rank, as a share of what it is with true examination.
+    """
+
+    rounds: Int64s
+    used: Float64s
+    true: Float64s
+    mass: Float64s
+
+
+@dataclass(frozen=True, eq=False)
+class Simulation:
+    """The outcome of a run: the ranker after the last round, the curve up to it, and the settings that made them.
+
+    `weighing` says what clicks were divided by on the way.
+    """
+
+    ranker: Ranker
+    curve: Curve
+    settings: dict[str, Any]
+    weighing: Weighing
+
+
+@dataclass(eq=False)
+class _Progress:
+    """Where a run stands; all that a checkpoint holds."""
+
+    done: int
+    server: Server
+    evidence: Float32s | None
+    measured: list[int]
+    kept: list[Float32s]
+    weighed: list[Float64s]
+
+    def as_arrays(self) -> dict[str, NDArray[Any]]:
+        arrays = {
+            "done": np.array(self.done),
+            **self.server.as_arrays(),
+            "measured": np.array(self.measured),
+            "kept": np.stack(self.kept),
+            "weighed": np.stack(self.weighed),
+        }
+        if self.evidence is not None:
+            arrays["evidence"] = self.evidence
+        return arrays
+
+    def keep(self, weighed: Float64s) -> None:
+        """Keep the weights of this round, to be measured."""
+        self.measured.append(self.done)
+        self.kept.append(self.server.weights)
+        self.weighed.append(weighed)
+
+    def wanted(self, rounds: int, evaluate_every: int) -> NDArray[np.bool_]:
+        """Which of the kept weights are to be measured: not those that only a shorter run kept, at its end."""
+        measured = np.array(self.measured)
+        return (measured % evaluate_every == 0) | (measured == rounds)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> _Progress:
+        return cls(
+            int(arrays["done"]),
+            Server.from_arrays(arrays),
+            arrays.get("evidence"),
+            arrays["measured"].tolist(),
+            list(arrays["kept"]),
+            list(arrays["weighed"]),
+        )
+
+
+def simulate(
+    data: Splits,
+    algorithm: FedIPS = FedIPS(),
+    *,
+    clients: int = 2000,
+    rounds: int = 500,
+    seed: int = 0,
+    policy: PolicySettings | Float32s = PolicySettings(),
+    policies: int = 1,
+    displayed: int = 5,
+    click_model: ClickModel = ClickModel(),
+    sessions: Sessions = Sessions(),
+    population: FreshUsers | FiniteUsers = FreshUsers(),
+    evaluate_every: int = 10,
+    k: int = 5,
+    splits: Collection[str] = ("valid", "test"),
+    checkpoint: str | Path | None = None,
+    checkpoint_every: int = 50,
+    threads: int | None = None,
+    on_round: Callable[[int], object] | None = None,
+) -> Simulation:
+    """Train a ranker from the clicks of simulated users (Algorithm 1), and measure it on the way.
+
+    The result depends on the arguments down to `splits` alone: not on threads, checkpoints or interruptions.
+
+    Memory: the data, a copy of the displayed documents' features (none with pairs="retrieved"), and some MB, for any
+    number of clients.
+
+    Args:
+        data: a data set; training queries are displayed to users, the others measured.
+        algorithm: `FedIPS(...)` or `FedAvg(...)`.
+        clients: |U|, clients per round.
+        rounds: T.
+        seed: of users, queries and clicks, and of the logging policy.
+        policy: how the logging policy is trained; or its weights.
+        policies: versions of the logging policy, trained on samples of their own, one of which, at random, makes each
+            impression.
+        displayed: K, documents displayed per query.
+        click_model: how users examine and click.
+        sessions: how many queries and clicks a client has.
+        population: who takes part.
+        evaluate_every: NDCG is measured after every so many rounds, and after round 0 and the last.
+        k: NDCG@k.
+        splits: where it is measured.
+        checkpoint: a file to continue from if it is there, and to write on the way and at the end.
+        checkpoint_every: rounds between two writes.
+        threads: how many threads to use; all cores if None.
+        on_round: called after each round with the number of rounds done.
+
+    >>> import fultr
+    >>> data = fultr.load("synthetic", cache=False)
+    >>> run = simulate(data, FedIPS(), clients=50, rounds=4, evaluate_every=2)
+    >>> run.curve.rounds.tolist()
+    [0, 2, 4]
+    """
+    check_seed(seed)
+    for name, found, kind in (
+        ("algorithm", algorithm, FedIPS),
+        ("click_model", click_model, ClickModel),
+        ("sessions", sessions, Sessions),
+        ("population", population, FreshUsers | FiniteUsers),
+    ):
+        if not isinstance(found, kind):
+            types = " or ".join(each.__name__ for each in get_args(kind) or (kind,))
+            raise SettingError(name, f"expected a value of type {types}, found {written(found)}")
+    for name, value, least in (
+        ("clients", clients, 1),
+        ("policies", policies, 1),
+        ("rounds", rounds, 0),
+        ("evaluate_every", evaluate_every, 1),
+        ("k", k, 1),
+        ("checkpoint_every", checkpoint_every, 1),
+    ):
+        check_number(name, value, least=least, most=10**8, whole=True)
+    splits = tuple(splits)
+    for split in splits:
+        check_choice("splits", split, ("valid", "test"))
+    if not isinstance(algorithm.propensity, Estimator):
+        check_propensity(algorithm.propensity, displayed)
+    grade = click_model.relevant_grade
+    if grade is None:
+        click_model = replace(click_model, relevant_grade=default_relevant_grade(data.train))
+    settings = {
+        "data": data.name,
+        "algorithm": asdict(algorithm),
+        "clients": int(clients),
+        "rounds": int(rounds),
+        "seed": int(seed),
+        "policy": asdict(policy) if isinstance(policy, PolicySettings) else _checked_policy(policy, data.train.width),
+        "policies": int(policies),
+        "displayed": int(displayed),
+        "click_model": asdict(click_model),
+        "sessions": asdict(sessions),
+        "population": {"kind": type(population).__name__, **asdict(population)},
+        "evaluate_every": int(evaluate_every),
+        "k": int(k),
+        "splits": list(splits),
+    }
+    if isinstance(policy, PolicySettings):
+        versions = np.stack([train_policy(data.train, policy, seed, version) for version in range(policies)])
+    else:
+        versions = policy[np.newaxis]
+    logging_policy = versions[0]
+    if isinstance(algorithm.propensity, Estimator) and algorithm.propensity.kind == "harvested" and len(versions) < 2:
+        raise FultrError(
+            "propensity: a single deterministic logging policy shows every document at one rank, so there are no "
+            "interventions to harvest; use two or more policies, or another estimator"
+        )
+    shown = display(data.train, versions, displayed=displayed, pairs=algorithm.pairs, seed=seed, threads=threads)
+    model = model_named(algorithm.model, data.train.width)
+    progress = _start(algorithm, model, logging_policy, displayed, population, seed)
+    save = None
+    if checkpoint is not None:
+        # A run of fewer rounds is the beginning of a longer one: the number of rounds may differ.
+        identity = {**settings, "rounds": "any", "fingerprints": [part.fingerprint() for part in data]}
+        save = partial(save_checkpoint, Path(checkpoint), identity)
+        progress = _resumed(Path(checkpoint), identity, rounds) or progress
+    run = Simulated(
+        algorithm,
+        model,
+        shown,
+        click_model_of(click_model),
+        attraction(data.train, shown, click_model),
+        cohorts(population, data.train, click_model, clients, seed),
+        sessions,
+        seed,
+        threads,
+        progress.evidence,
+    )
+    while progress.done < rounds:
+        measure = (progress.done + 1) % evaluate_every == 0 or progress.done + 1 == rounds
+        progress.server, weighed = run_round(run, progress.done, progress.server, watch=measure)
+        progress.done += 1
+        if measure:
+            progress.keep(weighed)
+        if save and (progress.done % checkpoint_every == 0 or progress.done == rounds):
+            save(progress.as_arrays())
+        if on_round:
+            on_round(progress.done)
+    if progress.measured[-1] != rounds:  # the checkpoint of a longer run ends here
+        progress.keep(np.zeros((5, displayed)))
+    ranker = Ranker(progress.server.weights, data.train.feature_ids, data.normalised, settings, algorithm.model)
+    wanted = progress.wanted(rounds, evaluate_every)
+    return Simulation(
+        ranker, _measure(progress, model, wanted, data, k, splits, threads), settings, _weighing(progress, wanted)
+    )
+
+
+def _resumed(checkpoint: Path, identity: dict[str, Any], rounds: int) -> _Progress | None:
+    """Where a checkpoint stands; None if there is none yet."""
+    if not checkpoint.parent.is_dir():
+        raise FultrError(f"{checkpoint}: there is no folder {checkpoint.parent}")
+    if not checkpoint.exists():
+        return None
+    progress = _Progress.from_arrays(load_checkpoint(checkpoint, identity))
+    if progress.done > rounds:
+        raise FultrError(f"{checkpoint}: this checkpoint is at round {progress.done}, past the {rounds} asked for")
+    return progress
+
+
+def _checked_policy(policy: Float32s, width: int) -> str:
+    """Refuse weights that do not fit the data; return a text that stands for them."""
+    if not isinstance(policy, np.ndarray) or policy.dtype != np.float32 or policy.shape != (width,):
+        found = f"{policy.dtype} {policy.shape}" if isinstance(policy, np.ndarray) else type(policy).__name__
+        raise FultrError(f"policy: expected PolicySettings or float32 weights of {width} features, found {found}")
+    return hashlib.sha256(policy.tobytes()).hexdigest()
+
+
+def _start(
+    algorithm: FedIPS,
+    model: Model,
+    policy: Float32s,
+    displayed: int,
+    population: FreshUsers | FiniteUsers,
+    seed: int,
+) -> _Progress:
+    """Round 0, with w_0 as the algorithm asks."""
+    match algorithm.initial:
+        case "zero":
+            weights = model.initial()
+        case "random":
+            weights = model.initial(seed)
+        case "policy":
+            if policy.size != model.size:
+                raise FultrError(f"initial: the logging policy has {policy.size} weights, and the ranker {model.size}")
+            weights = policy.copy()
+    source, evidence = algorithm.propensity, None
+    if isinstance(source, Estimator) and source.remember and isinstance(population, FiniteUsers):
+        evidence = ESTIMATORS[source.kind].no_evidence(source, population.users, displayed)
+    server = Server.initial(algorithm, model, weights, displayed)
+    return _Progress(0, server, evidence, [0], [weights], [np.zeros((5, displayed))])
+
+
+def _measure(
+    progress: _Progress,
+    model: Model,
+    wanted: NDArray[np.bool_],
+    data: Splits,
+    k: int,
+    splits: Collection[str],
+    threads: int | None,
+) -> Curve:
+    """NDCG@k of the kept weights."""
+    kept = np.stack(progress.kept)[wanted]
+    ndcg = {}
+    for split in splits:
+        blocks = [kept[i : i + _SCORED_TOGETHER] for i in range(0, len(kept), _SCORED_TOGETHER)]
+        part = getattr(data, split)
+        means = [mean_over_queries(ndcg_of_rankers(model, b, part, k=k, threads=threads)) for b in blocks]
+        ndcg[split] = np.concatenate(means)
+    return Curve(np.array(progress.measured)[wanted], ndcg)
+
+
+def _weighing(progress: _Progress, wanted: NDArray[np.bool_]) -> Weighing:
+    """What the sums kept in the measured rounds say; NaN where there was nothing to add."""
+    shows, used, true, weights, due = np.moveaxis(np.stack(progress.weighed)[wanted][1:], 1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Weighing(np.array(progress.measured)[wanted][1:], used / shows, true / shows, weights / due)

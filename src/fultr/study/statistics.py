@@ -1,0 +1,157 @@
+"""Estimates from repeats: means with standard errors, ratios, fluctuations, and the rounds at which curves meet."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from fultr.core.arrays import Float64s, Int64s
+from fultr.core.errors import FultrError
+
+_NAN = float("nan")
+_ROUNDING = 1e-12  # differences of NDCGs below this are rounding errors, which must not decide anything
+_DRAWS = 2000  # of the bootstrap
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The curves of one line: NDCG@k after `rounds` in every repeat.
+
+    Attributes:
+        rounds: where the curves were measured, ascending; a constant level (λLinear) has one point, round 0.
+        ndcg: [repeats, points].
+
+    >>> Measured(np.array([0, 10]), np.array([[0.4, 0.5], [0.4, 0.6]])).final.tolist()
+    [0.5, 0.6]
+    """
+
+    rounds: Int64s
+    ndcg: Float64s
+
+    def __post_init__(self) -> None:
+        if self.rounds.ndim != 1 or not self.rounds.size or np.any(np.diff(self.rounds) <= 0) or self.rounds[0] < 0:
+            raise FultrError(f"rounds: expected ascending numbers from 0, found {str(self.rounds)[:40]}")
+        if self.ndcg.ndim != 2 or not len(self.ndcg) or self.ndcg.shape[1] != self.rounds.size:
+            raise FultrError(f"ndcg: expected one or more repeats of {self.rounds.size}, found shape {self.ndcg.shape}")
+        if not np.isfinite(self.ndcg).all():
+            raise FultrError("ndcg: expected finite numbers, found NaN or infinity")
+
+    @property
+    def final(self) -> Float64s:
+        """NDCG@k after the last round, [repeats]."""
+        return self.ndcg[:, -1]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over repeats and its standard error (NaN if there is one repeat only).
+
+    Attributes:
+        mean: over repeats.
+        standard_error: of the mean.
+        repeats: how many there are.
+
+    >>> print(estimate(np.array([0.50, 0.52, 0.54])))
+    0.5200 ± 0.0115
+    """
+
+    mean: float
+    standard_error: float
+    repeats: int
+
+    def __str__(self) -> str:
+        error = f" ± {self.standard_error:.4f}" if math.isfinite(self.standard_error) else ""
+        return f"{self.mean:.4f}{error}"
+
+    @property
+    def errors_from_zero(self) -> float:
+        """The mean in units of its standard error: Student's t; of an exact mean, infinity with its sign, or 0."""
+        if self.standard_error == 0:
+            return math.copysign(math.inf, self.mean) if self.mean else 0.0
+        return self.mean / self.standard_error
+
+    @property
+    def p_value(self) -> float:
+        """How likely a mean this far from 0, either way, would be if there were no difference (Student's t test)."""
+        return float(2 * stdtr(self.repeats - 1, -abs(self.errors_from_zero))) if self.repeats > 1 else _NAN
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95% interval of the mean by Student's t; NaNs if there is one repeat only."""
+        reach = t_quantile(self.repeats) * self.standard_error
+        return self.mean - reach, self.mean + reach
+
+
+def estimate(values: Float64s) -> Estimate:
+    """Mean and standard error of one number per repeat.
+
+    >>> low, high = estimate(np.array([0.50, 0.52, 0.54])).interval
+    >>> print(f"{low:.3f} to {high:.3f}")
+    0.470 to 0.570
+    """
+    if values.size == 1:
+        return Estimate(float(values[0]), _NAN, 1)
+    spread = float(values.std(ddof=1)) if np.ptp(values) > 0 else 0.0  # std of equal numbers may be a rounding error
+    return Estimate(float(values.mean()), spread / values.size**0.5, values.size)
+
+
+def t_quantile(repeats: int) -> float:
+    """How many standard errors a 95% interval reaches to either side; NaN for a single repeat."""
+    return float(stdtrit(repeats - 1, 0.975)) if repeats > 1 else _NAN
+
+
+def exact(values: Float64s) -> Float64s:
+    """The values without rounding errors or -0."""
+    return np.round(values / _ROUNDING) * _ROUNDING + 0.0
+
+
+def fieller(part: Float64s, whole: Float64s) -> tuple[float, float]:
+    """The 95% interval of mean(part) / mean(whole), paired; mean(whole) must differ from 0 by its own interval.
+
+    Fieller (1954) keeps the ratios r for which a t test does not reject that part - r whole is 0. In the distance from
+    the estimate that is a quadratic inequality, whose discriminant is never negative.
+    """
+    mean = whole.mean()
+    rest = part - part.mean() / mean * whole  # of mean 0
+    (rest_rest, rest_whole), (_, whole_whole) = np.cov(rest, whole) / whole.size * t_quantile(whole.size) ** 2
+    square = mean**2 - whole_whole
+    root = math.sqrt(rest_whole**2 + square * rest_rest)
+    low, high = exact(part.mean() / mean + np.array([-root - rest_whole, root - rest_whole]) / square)
+    return float(low), float(high)
+
+
+def fluctuation(rounds: Int64s, ndcg: Float64s) -> Float64s:
+    """Standard deviation of a curve's noise, [repeats]: each point against the line between its neighbours.
+
+    A smooth trend leaves next to nothing. For equal steps, these are second differences / sqrt(6).
+    """
+    weight = (rounds[2:] - rounds[1:-1]) / (rounds[2:] - rounds[:-2])
+    off = ndcg[:, 1:-1] - weight * ndcg[:, :-2] - (1 - weight) * ndcg[:, 2:]
+    return np.sqrt((off**2 / (1 + weight**2 + (1 - weight) ** 2)).mean(axis=1))
+
+
+def bootstrap(repeats: int) -> Float64s:
+    """Weights of the repeats, [1 + draws, repeats]: first all equal, then drawn with replacement."""
+    draws = np.random.default_rng(0).multinomial(repeats, np.full(repeats, 1 / repeats), size=_DRAWS)
+    return np.vstack([np.ones(repeats), draws]) / repeats
+
+
+def percentiles(values: Float64s, repeats: int) -> tuple[float, float, float]:
+    """Estimate and interval of values computed with `bootstrap`'s weights; values may be infinite."""
+    if repeats == 1:
+        return float(values[0]), _NAN, _NAN
+    low, high = np.quantile(values[1:], 0.025, method="lower"), np.quantile(values[1:], 0.975, method="higher")
+    return float(values[0]), float(low), float(high)
+
+
+def reached(rounds: Int64s, curves: Float64s, goals: Float64s) -> Float64s:
+    """When each curve first reaches its goal, on straight lines between points; infinite if it never does."""
+    there = curves >= goals[:, None] - _ROUNDING
+    first, rows = there.argmax(axis=1), np.arange(len(curves))
+    before = np.maximum(first - 1, 0)
+    rise, missing = curves[rows, first] - curves[rows, before], goals - curves[rows, before]
+    part = np.divide(missing, rise, out=np.ones_like(rise), where=rise > 0).clip(0, 1)
+    return np.where(there.any(axis=1), rounds[before] + part * (rounds[first] - rounds[before]), np.inf)

@@ -1,0 +1,181 @@
+"""Finished runs, one file each, under a key derived from everything that they depend on.
+
+A file holds no times and no host names: the same run gives the same bytes wherever and whenever it is done.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fultr.core.errors import FultrError
+from fultr.core.files import make_folder, written_whole
+from fultr.data.layouts import Sentinel
+from fultr.data.load import load
+from fultr.data.ranking import Splits
+from fultr.study.run import Result, cost, perform
+from fultr.study.settings import RunSettings
+
+_CHECKPOINT_SECONDS = 2  # between two checkpoints of a run, roughly; shorter runs write none
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from, in a form that other processes and machines can follow.
+
+    Attributes:
+        where: its name or path; see `load`, also for fold, merge and sentinel.
+        label: what it is called in figures and tables; "": the last part of `where`.
+    """
+
+    where: str
+    label: str = ""
+    fold: int = 1
+    merge: bool = False
+    sentinel: Sentinel = "auto"
+
+    def __post_init__(self) -> None:
+        path = Path(self.where).expanduser()
+        if path.exists():  # other processes may have other working directories
+            object.__setattr__(self, "where", str(path.absolute()))
+
+    def __str__(self) -> str:
+        return self.label or Path(self.where).name
+
+    def load(self) -> Splits:
+        """The data set; later calls return the same object, mapped from the cache and not copied."""
+        return _loaded(self)
+
+    def fingerprints(self) -> tuple[str, ...]:
+        """What distinguishes the data set's three parts from other data."""
+        return tuple(part.fingerprint() for part in self.load())
+
+
+@lru_cache(maxsize=4)
+def _loaded(source: Source) -> Splits:
+    return load(source.where, fold=source.fold, merge=source.merge, sentinel=source.sentinel)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to do: its settings, seed and data, and the queries it is measured on."""
+
+    settings: RunSettings
+    seed: int
+    splits: tuple[str, ...]
+    source: Source
+    fingerprints: tuple[str, ...]
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Everything that the result depends on."""
+        content = {
+            "fultr": version("fultr"),
+            "data": list(self.fingerprints),
+            "settings": self.settings.relevant(),
+            "seed": self.seed,
+            "splits": list(self.splits),
+        }
+        return json.loads(json.dumps(content))
+
+    @cached_property
+    def key(self) -> str:
+        """A name for the identity."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of finished runs, and of checkpoints of unfinished ones."""
+
+    folder: Path
+
+    def load(self, task: Task) -> Result | None:
+        """The result of a task; None if there is none."""
+        try:
+            content = json.loads(self._file(task).read_text(encoding="utf-8"))
+            if content["run"] != task.identity:
+                return None
+            ndcg = {split: np.array(values, np.float64) for split, values in content["ndcg"].items()}
+            return Result(np.array(content["rounds"], np.int64), ndcg)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # the run of a damaged file is repeated
+
+    def save(self, task: Task, result: Result) -> None:
+        """Store a result; a kill at any moment leaves all of it or nothing."""
+        content = {
+            "run": task.identity,
+            "rounds": result.rounds.tolist(),
+            "ndcg": {split: values.tolist() for split, values in result.ndcg.items()},
+        }
+        with written_whole(self._file(task)) as temporary:
+            temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
+
+    def checkpoint(self, task: Task) -> Path:
+        """Where the task's run writes its checkpoints."""
+        return self.folder / f"{task.key}.checkpoint.npz"
+
+    def _file(self, task: Task) -> Path:
+        return self.folder / f"{task.key}.json"
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep others from working in the same folder; the system releases the lock however this process ends."""
+        make_folder(self.folder)
+        with (self.folder / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise FultrError(
+                    f"{self.folder}: another fultr process is using this folder; see fultr reproduce --status"
+                ) from None
+            yield
+
+    def is_busy(self) -> bool:
+        """Is a process working in this folder?"""
+        try:
+            with (self.folder / ".lock").open("r") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+        return False
+
+
+def do(task: Task, folder: Path) -> Result:
+    """Do a task on one thread, from its checkpoint if it was interrupted, and store its result.
+
+    On a machine that cannot see the folder nothing is written: the result is returned to the caller.
+    """
+    store = Store(folder)
+    here = folder.is_dir()
+    stored = store.load(task) if here else None
+    if stored is not None:
+        return stored
+    data = task.source.load()
+    if task.source.fingerprints() != task.fingerprints:
+        raise FultrError(f"{task.source.where}: the data differ from those on the machine that started the work")
+    seconds = cost(task.settings, data, task.splits)
+    result = perform(
+        task.settings,
+        data,
+        seed=task.seed,
+        splits=task.splits,
+        checkpoint=store.checkpoint(task) if here and seconds > _CHECKPOINT_SECONDS else None,
+        checkpoint_every=max(1, int(task.settings.rounds * _CHECKPOINT_SECONDS / seconds)),
+    )
+    if here:
+        store.save(task, result)
+        store.checkpoint(task).unlink(missing_ok=True)
+    return result

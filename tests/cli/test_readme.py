@@ -1,0 +1,47 @@
+"""The README's example runs, and its files and commands exist."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from fultr.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_example_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    example = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    assert example is not None
+    names: dict[str, object] = {}
+    exec(example[1], names)
+    corrected, biased = names["run"], names["biased"]
+    assert corrected.curve.ndcg["test"][-1] > biased.curve.ndcg["test"][-1]
+    assert (tmp_path / "ranker.json").exists()
+
+
+def test_commands_and_options_exist():
+    for line in re.findall(r"^fultr .*", README, re.MULTILINE):
+        words = line.split("#")[0].split()[1:]
+        command = words[:2] if words[0] in ("data", "device", "deploy") else words[:1]
+        shown = CliRunner().invoke(cli, [*command, "--help"]).output
+        for option in re.findall(r"--[a-z-]+", line):
+            assert option in shown, line
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+            if not target.startswith("https://"):
+                assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_what_an_update_gives_away_is_as_the_page_shows():
+    found = doctest.testfile(str(ROOT / "docs" / "what-leaves-a-device.md"), module_relative=False)
+    assert found.attempted > 5
+    assert not found.failed

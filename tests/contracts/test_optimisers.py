@@ -1,0 +1,98 @@
+"""Server optimisers against the formulas of Reddi et al. (2021), Algorithm 2."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fultr.core.errors import FultrError
+from fultr.federated.optimisers import OPTIMISERS as KINDS
+from fultr.federated.optimisers.step import average, initial_state, step
+from fultr.federated.settings import ServerOptimiser
+
+UPDATES = np.array([[0.5, -1.0, 0.0], [0.25, 2.0, 0.0], [-0.125, 0.5, 0.0], [1.0, 1.0, 0.0]])
+ETA, BETA1, BETA2, TAU = 0.5, 0.75, 0.875, 0.0625
+
+
+def sgd(delta, m, v):
+    return delta, m, v
+
+
+def momentum(delta, m, v):
+    m = BETA1 * m + delta
+    return m, m, v
+
+
+def adagrad(delta, m, v):
+    v = v + delta**2
+    return delta / (v**0.5 + TAU), m, v
+
+
+def adam(delta, m, v):
+    m = BETA1 * m + (1 - BETA1) * delta
+    v = BETA2 * v + (1 - BETA2) * delta**2
+    return m / (v**0.5 + TAU), m, v
+
+
+def yogi(delta, m, v):
+    m = BETA1 * m + (1 - BETA1) * delta
+    v = v - (1 - BETA2) * delta**2 * (1 if v > delta**2 else -1)
+    return m / (v**0.5 + TAU), m, v
+
+
+# By the package's own names: the direction of one coordinate, as in the paper, and what is remembered: m and v.
+PLAIN = {"sgd": sgd, "momentum": momentum, "adagrad": adagrad, "adam": adam, "yogi": yogi}
+
+
+def plain_run(kind):
+    """One coordinate at a time."""
+    final = []
+    for updates in UPDATES.T:
+        w, m, v = 0.0, 0.0, TAU**2
+        for delta in updates:
+            direction, m, v = PLAIN[kind](delta, m, v)
+            w += ETA * direction
+        final.append(w)
+    return final
+
+
+def test_every_optimiser_is_in_the_table():
+    assert list(PLAIN) == list(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_follow_the_paper(kind):
+    optimiser = ServerOptimiser(kind, ETA, BETA1, BETA2, TAU)
+    weights, state = np.zeros(3, np.float32), initial_state(optimiser, 3)
+    for update in UPDATES:
+        weights, state = step(optimiser, state, weights, update)
+    np.testing.assert_allclose(weights, plain_run(kind), rtol=1e-6)
+    assert weights.dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_state_is_a_value(kind):
+    """Steps change neither their arguments nor each other, and a zero update from the start moves nothing."""
+    optimiser = ServerOptimiser(kind)
+    state, weights = initial_state(optimiser, 3), np.ones(3, np.float32)
+    kept = {name: array.copy() for name, array in state.items()}
+    first = step(optimiser, state, weights, UPDATES[0])
+    second = step(optimiser, state, weights, UPDATES[0])
+    np.testing.assert_array_equal(first[0], second[0])
+    assert state.keys() == kept.keys() == first[1].keys()
+    for name, array in state.items():
+        np.testing.assert_array_equal(array, kept[name])
+    np.testing.assert_array_equal(weights, np.ones(3))
+    still, _ = step(optimiser, state, weights, np.zeros(3))
+    np.testing.assert_array_equal(still, weights)
+
+
+def test_average_of_nobody_is_nothing():
+    assert average(np.array([2.0, 4.0]), 0).tolist() == [0.0, 0.0]
+
+
+def test_bad_settings_are_named():
+    with pytest.raises(FultrError, match=r'server: expected one of sgd, .*; found "rmsprop"'):
+        ServerOptimiser("rmsprop")
+    with pytest.raises(FultrError, match="server_rate: expected a number, above 0, found 0"):
+        ServerOptimiser("sgd", 0)

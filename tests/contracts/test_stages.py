@@ -1,0 +1,174 @@
+"""Stages: every one of the table, and a toy one, in simulation and in a federation of device logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import fultr
+from fultr.device.answer import LocalDevices
+from fultr.federated.federate import federate
+from fultr.federated.federation import FederationSettings
+from fultr.federated.privacy import STAGES
+from fultr.federated.privacy.stage import Sums, stage_of
+from fultr.federated.settings import StageSettings
+from fultr.study.fill_devices import PERIOD, fill_devices
+
+DEVICES, ROUNDS, NORM, SHIFT = 5, 3, 0.05, 0.25
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Updates have at most a norm; sums are halved, and all are shifted, which the server undoes; it counts rounds."""
+
+    seen: ClassVar[list[set[str]]] = []
+
+    def init(self, size: int) -> Sums:
+        return {"rounds": np.zeros(1), "norm": np.array([NORM])}
+
+    def client(self, state: Sums, replies: Sums) -> Sums:
+        lengths = np.linalg.norm(replies["update"], axis=1, keepdims=True)
+        update = replies["update"] * np.minimum(1, state["norm"] / np.maximum(lengths, 1e-30))
+        self.seen.append(set(replies))
+        return {name: SHIFT + (update if name == "update" else rows / 2) for name, rows in replies.items()}
+
+    def server(self, state: Sums, total: Sums, clients: float) -> tuple[Sums, Sums]:
+        whole = {name: array - SHIFT * clients for name, array in total.items()}
+        assert np.linalg.norm(whole["update"]) <= NORM * clients * (1 + 1e-6)
+        whole = {name: array if name == "update" else 2 * array for name, array in whole.items()}
+        return {**state, "rounds": state["rounds"] + 1}, whole
+
+
+@dataclass(frozen=True)
+class Scaled(Bounded):
+    """A stage with a parameter."""
+
+    scale: float
+
+
+@dataclass(frozen=True)
+class MoreSettings(StageSettings):
+    scale: float = 3.0
+
+
+@pytest.fixture(scope="module")
+def data():
+    return fultr.load("synthetic")
+
+
+@pytest.fixture(scope="module")
+def logs(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("devices")
+    paths = [folder / f"device-{u}.db" for u in range(DEVICES)]
+    fill_devices(paths, data, periods=ROUNDS)
+    return dict(enumerate(paths))
+
+
+@pytest.fixture
+def bounded(monkeypatch):
+    """A further row of the table."""
+    monkeypatch.setitem(STAGES._places, "bounded", f"{__name__}:Bounded")
+    Bounded.seen.clear()
+    return Bounded
+
+
+def settings_of(data, **others) -> FederationSettings:
+    chosen = {"client_rate": 0.05, "rounds": ROUNDS, "period": PERIOD, "held_out": 0.0, "displayed": 5, **others}
+    return FederationSettings.of({"features": data.train.width, **chosen})
+
+
+@pytest.mark.parametrize("stage", [*STAGES, "bounded"])
+@pytest.mark.parametrize("propensity", ["none", "shrunk", "power-law"])
+def test_devices_and_simulation_give_the_same_bits(data, logs, tmp_path, bounded, stage, propensity):
+    settings = settings_of(data, propensity=propensity, stage=stage)
+    trained = federate(LocalDevices(logs), settings, tmp_path)
+    users = fultr.FiniteUsers(DEVICES)
+    run = fultr.simulate(data, settings.algorithm(), clients=DEVICES, rounds=ROUNDS, population=users, splits=())
+    assert np.linalg.norm(trained.weights) > 0.01
+    assert trained.weights.tobytes() == run.ranker.weights.tobytes()
+
+
+def test_with_a_stage_a_reply_tells_nobody_who_clicked(data, logs, tmp_path, bounded):
+    """A device with too few clicks sends everything that others send, as if it had displayed nothing."""
+    settings = settings_of(data, stage="bounded", least_clicks=10**6, rounds=1)
+    told: list[str] = []
+    trained = federate(LocalDevices(logs), settings, tmp_path, tell=told.append)
+    np.testing.assert_allclose(trained.weights, 0, atol=1e-6)
+    assert "5 of 5 devices" in told[-1]
+
+
+def test_a_stage_sees_the_whole_reply(data, logs, tmp_path, bounded):
+    """The update, the estimator's sums, counts and the judgement all leave a device."""
+    federate(LocalDevices(logs), settings_of(data, stage="bounded", held_out=0.2, rounds=1), tmp_path)
+    everything = {"update", "trained", "clicks", "judged", "gradient", "examined", "impressions", "marginals"}
+    assert bounded.seen[0] == everything
+
+
+def test_a_stage_changes_what_is_learnt_and_its_state_is_kept(data, bounded, tmp_path):
+    options = dict(clients=40, rounds=4, splits=(), seed=1)
+    plain = fultr.simulate(data, fultr.FedIPS(), **options).ranker.weights
+    bounding = fultr.FedIPS(stage=StageSettings("bounded"))
+    whole = fultr.simulate(data, bounding, **options).ranker.weights
+    assert not np.array_equal(plain, whole)
+    path = tmp_path / "run.npz"
+    fultr.simulate(data, bounding, checkpoint=path, **{**options, "rounds": 2})
+    with np.load(path) as stored:
+        assert stored["stage_rounds"].tolist() == [2.0]
+    resumed = fultr.simulate(data, bounding, checkpoint=path, **options).ranker.weights
+    assert resumed.tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("stage", [*STAGES, "bounded"])
+def test_threads_do_not_matter(data, bounded, stage):
+    options = dict(clients=150, rounds=2, splits=())
+    algorithm = fultr.FedIPS(stage=StageSettings(stage), propensity=fultr.Estimator("shrunk"))
+    one, three = (fultr.simulate(data, algorithm, threads=n, **options).ranker.weights for n in (1, 3))
+    assert one.tobytes() == three.tobytes()
+
+
+def test_a_stage_has_the_parameters_that_it_has_a_field_for(monkeypatch):
+    monkeypatch.setitem(STAGES._places, "scaled", f"{__name__}:Scaled")
+    assert stage_of(MoreSettings("scaled")) == Scaled(3.0)
+    assert stage_of(MoreSettings("scaled", scale=5.0)) == Scaled(5.0)
+
+
+def _without_clicks_counted(sums: Sums) -> Sums:
+    return {name: rows for name, rows in sums.items() if name != "trained"}
+
+
+def _one_column(sums: Sums) -> Sums:
+    return {**sums, "update": sums["update"][..., :1]}  # it would be added to every weight
+
+
+def _with_more(sums: Sums) -> Sums:
+    return {**sums, "more": sums["update"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_without_clicks_counted, r"stage odd: expected trained of shape \(.*1,?\) from it, found nothing"),
+        (_one_column, r"stage odd: expected update of shape \(.*64,?\) from it, found \(.*1,?\)"),
+        (_with_more, r"stage odd: expected more of shape nothing from it, found \(.*64,?\)"),
+    ],
+)
+@pytest.mark.parametrize("half", ["client", "server"])
+def test_a_stage_that_returns_something_else_is_refused(data, monkeypatch, half, change, message):
+    @dataclass(frozen=True)
+    class Odd:
+        def init(self, size: int) -> Sums:
+            return {}
+
+        def client(self, state: Sums, replies: Sums) -> Sums:
+            return change(replies) if half == "client" else replies
+
+        def server(self, state: Sums, total: Sums, clients: float) -> tuple[Sums, Sums]:
+            return state, change(total) if half == "server" else total
+
+    monkeypatch.setitem(STAGES._places, "odd", "")
+    monkeypatch.setitem(STAGES._loaded, "odd", Odd)
+    with pytest.raises(fultr.FultrError, match=message):
+        fultr.simulate(data, fultr.FedIPS(stage=StageSettings("odd")), clients=5, rounds=1, splits=())

@@ -1,0 +1,288 @@
+"""Federations of devices in one process: the same weights as the simulation, faults, interruptions, messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fultr
+from fultr.core.errors import FultrError
+from fultr.device.answer import LocalDevices
+from fultr.federated.estimators import ESTIMATORS
+from fultr.federated.federate import federate, model_of, task_of
+from fultr.federated.federation import FederationSettings
+from fultr.federated.fedips import Server
+from fultr.federated.messages import Limits, Reply, Task, add_up, objection
+from fultr.study.fill_devices import PERIOD, fill_devices
+from fultr.study.settings import FiniteUsers
+
+DEVICES, ROUNDS = 5, 3
+# "harvested" needs a second version of the logging policy, which these logs do not have
+SOURCES = ["none", "1,0.5,0.33,0.25,0.2", *(kind for kind in ESTIMATORS if kind != "harvested")]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return fultr.load("synthetic")
+
+
+@pytest.fixture(scope="module")
+def logs(data, tmp_path_factory) -> dict[int, Path]:
+    folder = tmp_path_factory.mktemp("devices")
+    paths = [folder / f"device-{u}.db" for u in range(DEVICES)]
+    fill_devices(paths, data, periods=ROUNDS)
+    return dict(enumerate(paths))
+
+
+def settings_of(data, **others) -> FederationSettings:
+    chosen = {"client_rate": 0.05, "rounds": ROUNDS, "period": PERIOD, "held_out": 0.0, "displayed": 5, **others}
+    return FederationSettings.of({"features": data.train.width, **chosen})
+
+
+def first_task(settings: FederationSettings) -> Task:
+    model = model_of(settings)
+    return task_of(settings, 0, Server.initial(settings.algorithm(), model, model.initial(), settings.displayed))
+
+
+@pytest.mark.parametrize("propensity", SOURCES)
+def test_devices_end_with_the_weights_of_the_simulation(data, logs, tmp_path, propensity):
+    settings = settings_of(data, propensity=propensity)
+    trained = federate(LocalDevices(logs), settings, tmp_path)
+    simulated = fultr.simulate(
+        data,
+        settings.algorithm(),
+        clients=DEVICES,
+        rounds=ROUNDS,
+        population=FiniteUsers(DEVICES),
+        splits=(),
+    )
+    assert np.linalg.norm(trained.weights) > 0.1
+    assert trained.weights.tobytes() == simulated.ranker.weights.tobytes()
+
+
+def test_the_order_of_answers_does_not_matter(data, logs):
+    settings = settings_of(data, held_out=0.2)
+    task = first_task(settings)
+    replies = LocalDevices(logs).ask(task, list(logs), 60)
+    turned = dict(reversed(replies.items()))
+    one, other = add_up(task, replies), add_up(task, turned)
+    assert one.keys() == other.keys() > {"update", "gradient"}
+    for name, rows in one.items():
+        assert rows.tobytes() == other[name].tobytes()
+
+
+class Stops(LocalDevices):
+    """Devices that vanish, like the server's power, after so many questions."""
+
+    left = 0
+
+    def ask(self, task, clients, timeout):
+        if type(self).left == 0:
+            raise KeyboardInterrupt
+        type(self).left -= 1
+        return super().ask(task, clients, timeout)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_an_interrupted_federation_goes_on(data, logs, tmp_path, after):
+    settings = settings_of(data, propensity="shrunk")
+    whole = federate(LocalDevices(logs), settings, tmp_path / "whole")
+    Stops.left = after
+    with pytest.raises(KeyboardInterrupt):
+        federate(Stops(logs), settings, tmp_path / "stopped")
+    with (tmp_path / "stopped" / "progress.jsonl").open("a") as file:
+        file.write('{"round": 7, "of')  # the last line was being written
+    told = []
+    again = federate(LocalDevices(logs), settings, tmp_path / "stopped", tell=told.append)
+    assert again.weights.tobytes() == whole.weights.tobytes()
+    lines = (tmp_path / "stopped" / "progress.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3]
+    assert (told[0] == f"resuming after round {after} of 3") == (after > 0)
+
+
+def test_a_longer_federation_goes_on_and_another_is_refused(data, logs, tmp_path):
+    federate(LocalDevices(logs), settings_of(data, rounds=1), tmp_path / "short")
+    longer = federate(LocalDevices(logs), settings_of(data), tmp_path / "short")
+    whole = federate(LocalDevices(logs), settings_of(data), tmp_path / "whole")
+    assert longer.weights.tobytes() == whole.weights.tobytes()
+    with pytest.raises(FultrError, match=r"other settings \(they differ in client_rate\)"):
+        federate(LocalDevices(logs), settings_of(data, client_rate=0.1), tmp_path / "short")
+
+
+class Faulty(LocalDevices):
+    """Device 1 replies as told."""
+
+    def __init__(self, logs, change):
+        super().__init__(logs)
+        object.__setattr__(self, "change", change)
+
+    def ask(self, task, clients, timeout):
+        replies = super().ask(task, clients, timeout)
+        if 1 in replies:
+            changed = self.change(replies.pop(1))
+            if changed is not None:
+                replies[1] = changed
+        return replies
+
+
+def changed(**values):
+    """The same reply with other arrays, each made from the old one (or from the impressions, for `examined`)."""
+    return lambda reply: replace(reply, sums={**reply.sums, **{n: make(reply.sums) for n, make in values.items()}})
+
+
+FAULTS = {
+    "silent": (lambda reply: None, "no answer from 1"),
+    "words": (lambda reply: "its reply cannot be read", "device 1 refused: its reply cannot be read"),
+    "NaN": (changed(update=lambda s: s["update"] * np.float32(np.nan)), "update: not finite"),
+    "infinite": (changed(update=lambda s: s["update"] / np.float32(0)), "update: not finite"),
+    "shape": (changed(update=lambda s: s["update"][1:]), r"update: expected float32 \(64,\), found"),
+    "type": (changed(update=lambda s: s["update"].astype(np.float64)), "update: expected float32"),
+    "norm": (changed(update=lambda s: s["update"] * np.float32(1e6)), "update: its norm is .*, and 100"),
+    "round": (lambda reply: replace(reply, round=reply.round + 1), "it is about round 1, not 0"),
+    "clicks": (changed(clicks=lambda s: np.array([1e9])), r"1e\+09 clicks, where 0 to 100 are told"),
+    "negative clicks": (changed(clicks=lambda s: np.array([-1.0])), "-1 clicks, where 0 to 100 are told"),
+    "gradient": (changed(gradient=lambda s: s["gradient"] + np.inf), "gradient: not finite"),
+    "examined": (changed(examined=lambda s: s["impressions"] + 1), "examined: expected between"),
+    "impressions": (changed(impressions=lambda s: s["impressions"] + 1e9), "impressions: exp"),
+    "missing": (
+        lambda reply: replace(reply, sums={n: a for n, a in reply.sums.items() if n != "examined"}),
+        "examined: missing",
+    ),
+    "another estimator's": (changed(pairs=lambda s: np.zeros((2, 5, 5))), "pairs: not asked for"),
+    "marginals": (changed(marginals=lambda s: s["marginals"] + 1e300), "marginals: expected numbers from -700 to 700"),
+    "overflow": (changed(gradient=lambda s: np.full(65, 1.7e308)), "gradient: its norm is inf, and 1e"),
+    "no array": (changed(update=lambda s: s["update"].tolist()), "update: expected an array"),
+    "fields": (changed(update=lambda s: np.zeros(64, [("a" * 999, "f4")])), r"update: expected .{,99} \(64,\)$"),
+    "no names": (lambda reply: replace(reply, sums={1: reply.sums["update"]}), "it holds no named arrays"),
+    "no sums": (lambda reply: replace(reply, sums=None), "it holds no named arrays"),
+    "half a round": (lambda reply: replace(reply, round=0.0), "it is not about round 0"),
+    "unasked": (changed(judged=lambda s: np.zeros(3)), "judged: not asked for"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the faults themselves
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_reply_is_refused_and_named_and_harms_nobody(data, logs, tmp_path, fault):
+    change, words = FAULTS[fault]
+    settings, told = settings_of(data, rounds=1), []
+    found = federate(Faulty(logs, change), settings, tmp_path / "faulty", tell=told.append)
+    others = {client: path for client, path in logs.items() if client != 1}
+    without = federate(LocalDevices(others), settings, tmp_path / "without")
+    assert found.weights.tobytes() == without.weights.tobytes()
+    assert any(re.search(words, line) for line in told), told
+    report = json.loads((tmp_path / "faulty" / "progress.jsonl").read_text())
+    assert report["accepted"] == [0, 2, 3, 4]
+    assert (report["silent"] == [1]) == (fault == "silent")
+
+
+def test_too_few_replies_are_asked_again_and_then_given_up(data, logs, tmp_path):
+    class Flaky(LocalDevices):
+        calls = 0
+
+        def ask(self, task, clients, timeout):
+            type(self).calls += 1
+            return {} if type(self).calls <= 2 else super().ask(task, clients, timeout)
+
+    settings = settings_of(data, rounds=1)
+    told = []
+    found = federate(Flaky(logs), settings, tmp_path / "flaky", tell=told.append)
+    assert found.weights.tobytes() == federate(LocalDevices(logs), settings, tmp_path / "well").weights.tobytes()
+    assert "0 of 5 devices sent a usable reply, and 2 are needed; attempt 2 of 3" in told[1]
+    Flaky.calls = -(10**9)
+    with pytest.raises(FultrError, match="fewer than 2 devices sent a usable reply in 3 attempts; earlier rounds"):
+        federate(Flaky(logs), settings, tmp_path / "never")
+
+
+def test_cohorts_are_drawn_by_seed(data, logs, tmp_path):
+    settings = settings_of(data, cohort=3, least_devices=3)
+    federate(LocalDevices(logs), settings, tmp_path)
+    accepted = [json.loads(line)["accepted"] for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert all(len(cohort) == 3 for cohort in accepted)
+    assert len({tuple(cohort) for cohort in accepted}) > 1
+
+
+def test_waiting_for_devices_ends(data, logs, tmp_path):
+    with pytest.raises(FultrError, match="5 of 6 devices are connected after 1 s; start more, or lower least_devices"):
+        federate(LocalDevices(logs), settings_of(data, least_devices=6, patience=1), tmp_path)
+
+
+def test_devices_with_few_clicks_send_nothing(data, logs, tmp_path):
+    settings = settings_of(data, least_clicks=10**6)
+    for reply in LocalDevices(logs).ask(first_task(settings), list(logs), 60).values():
+        assert set(reply.sums) == {"clicks"}
+    silent = first_task(settings_of(data, least_clicks=10**6, most_counted=0))
+    assert LocalDevices(logs).ask(silent, [0], 60)[0].sums == {}
+
+
+def test_held_out_clicks_judge_the_ranker(data, logs, tmp_path):
+    """An untrained ranker keeps the displayed order; the gain lies between 0 and 1, with an error over devices."""
+    settings = settings_of(data, held_out=0.3, period=0.0, rounds=20, propensity="none")
+    trained = federate(LocalDevices(logs), settings, tmp_path)
+    first = json.loads((tmp_path / "progress.jsonl").read_text().splitlines()[0])["judged"]
+    assert first["ranked"] == first["displayed"]
+    assert first["devices"] == 5
+    assert 0 < first["ranked_error"] < 0.2
+    assert 0 < trained.judged.ranked <= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "features: expected a whole number, at least 1, found nothing"),
+        ({"features": 5, "rouns": 3}, "unknown setting 'rouns'; did you mean rounds?"),
+        (
+            {"features": 5, "rounds": "3"},
+            'rounds: expected a whole number, at least 1, found the text "3"',
+        ),
+        (
+            {"features": 5, "propensity": "guess"},
+            f"propensity: expected one of none, {', '.join(ESTIMATORS)}, or one number per rank",
+        ),
+        ({"features": 5, "displayed": 2, "propensity": "1,0"}, "found 0.0 at rank 2"),
+        ({"features": 5, "cohort": 1}, "cohort: expected at least least_replies = 2, found 1"),
+        ({"features": 5, "held-out": 1.0}, "held_out: expected a number"),
+        ({"features": 5, "propensity": "known"}, 'or one number per rank; found "known"'),
+        ({"features": 5, "remember": True}, "unknown setting 'remember'"),
+        ({"features": 5, "held-out": 0.1, "held_out": 0.1}, "held_out: expected once"),
+        ({"features": True}, "features: expected a whole number, at least 1, found true"),
+    ],
+)
+def test_bad_settings_are_named(given, message):
+    with pytest.raises(FultrError) as caught:
+        FederationSettings.of(given)
+    assert message in str(caught.value)
+
+
+def test_limits_are_at_their_word(data, logs):
+    settings = settings_of(data, propensity="none")
+    task = first_task(settings)
+    reply = LocalDevices(logs).ask(task, [0], 60)[0]
+    norm = float(np.linalg.norm(reply.sums["update"].astype(np.float64)))
+    assert objection(task, reply, Limits(norm=norm * 1.01)) is None
+    assert "norm" in objection(task, reply, Limits(norm=norm * 0.99))
+
+
+def test_one_device_cannot_outweigh_the_judgement_of_all(data):
+    """Held-out clicks weigh at most 1 / floor each: 100,000 impressions of 5 documents, 100 each."""
+    task = first_task(settings_of(data, held_out=0.2))
+    assert objection(task, Reply(0, {"judged": np.array([5e7, 1.0, 1.0])})) is None
+    for weight in (5.1e7, 1.7e308):
+        found = objection(task, Reply(0, {"judged": np.array([weight, 1.0, 1.0])}))
+        assert found == f"judged: clicks of weight {weight:.3g} in all, and 5e+07 is the limit"
+    given = first_task(settings_of(data, held_out=0.2, propensity=[1, 0.5, 0.5, 0.25, 0.5]))
+    assert objection(given, Reply(0, {"judged": np.array([2e6, 1.0, 1.0])})) is None
+    assert "2e+06 is the limit" in objection(given, Reply(0, {"judged": np.array([2.1e6, 1.0, 1.0])}))
+
+
+def test_harvested_pairs_are_checked(data):
+    """Clicks of a pair of ranks between 0 and its impressions."""
+    task = first_task(settings_of(data, propensity="harvested"))
+    pairs = np.stack([np.full((5, 5), 2.0), np.full((5, 5), 3.0)])
+    assert objection(task, Reply(0, {"pairs": pairs})) is None
+    for bad in (pairs[::-1], -pairs, pairs * 1e9, pairs * 0 + 1.7e308):
+        assert "pairs: expected clicks between" in objection(task, Reply(0, {"pairs": bad.copy()}))

@@ -1,0 +1,34 @@
+"""Clients' updates from a click log and propensities, through the functions that rounds go through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fultr.clicks.log import ClickLog, Display, Records
+from fultr.federated.credit.clipping import clipped
+from fultr.federated.credit.ips import credit
+from fultr.federated.fedips import each_impression
+from fultr.federated.settings import LocalTraining
+from fultr.rankers.linear import Linear
+from fultr.rankers.training import training_with
+
+
+def updates(
+    log: ClickLog,
+    display: Display,
+    propensities: np.ndarray[Any, Any],
+    weights: np.ndarray[Any, Any],
+    training: LocalTraining,
+    *,
+    rows: int = 1,
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Updates [rows, features] and how many clients had a click [rows]; propensities are [clients, (parts,) K]."""
+    estimates = propensities if propensities.ndim == 3 else propensities[:, np.newaxis]
+    records = Records(log, display)
+    worth = clipped(credit(records, each_impression(estimates, log.offsets)), training.clip)
+    how = training_with(training.loss, training.metric, training.client_rate, training.epochs)
+    totals, trained = np.zeros((rows, weights.size)), np.zeros((rows, 1))
+    Linear(weights.size).add_updates(records, worth, weights, how, totals, trained)
+    return totals, trained[:, 0]
