@@ -95,13 +95,13 @@ def test_clicks_that_are_worth_one_make_fedips_fedavg(trained):
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_device_sends_an_update_if_anything_has_credit(monkeypatch, given):
-    """Also without a click, if none is asked for: a kind of credit may give some to what was not clicked."""
+def test_a_device_trains_if_anything_has_credit(monkeypatch, given):
+    """Also without a click: a kind of credit may give some to what was not clicked."""
     kind = SimpleNamespace(credit=lambda records, examination, relevance: np.full(examination.shape, float(given)))
     monkeypatch.setitem(CREDITS._loaded, "ips", kind)
-    settings = FederationSettings.of({"features": 4, "displayed": 3, "propensity": "none", "least_clicks": 0})
+    settings = FederationSettings.of({"features": 4, "displayed": 3, "propensity": "none"})
     first = Server.initial(settings.algorithm(), model_of(settings), model_of(settings).initial(), 3)
     records = records_of("no clicks")
     records = Records(ClickLog(records.log.queries[:1], records.log.clicks[:1], np.array([0, 1])), DISPLAY)
     reply = reply_to(task_of(settings, 0, first), records, None)
-    assert ("update" in reply.sums) == given
+    assert reply.sums["trained"].tolist() == [float(given)]

@@ -15,13 +15,14 @@ from fultr.core.errors import FultrError
 from fultr.device.answer import LocalDevices
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.federate import federate, model_of, task_of
-from fultr.federated.federation import FederationSettings
+from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.fedips import Server
 from fultr.federated.messages import Limits, Reply, Task, add_up, objection
 from fultr.study.fill_devices import PERIOD, fill_devices
 from fultr.study.settings import FiniteUsers
 
 DEVICES, ROUNDS = 5, 3
+REPLAY = Replay(0.0, PERIOD)
 # "harvested" needs a second version of the logging policy, which these logs do not have
 SOURCES = ["none", "1,0.5,0.33,0.25,0.2", *(kind for kind in ESTIMATORS if kind != "harvested")]
 
@@ -40,7 +41,7 @@ def logs(data, tmp_path_factory) -> dict[int, Path]:
 
 
 def settings_of(data, **others) -> FederationSettings:
-    chosen = {"client_rate": 0.05, "rounds": ROUNDS, "period": PERIOD, "held_out": 0.0, "displayed": 5, **others}
+    chosen = {"client_rate": 0.05, "rounds": ROUNDS, "judge": False, "displayed": 5, **others}
     return FederationSettings.of({"features": data.train.width, **chosen})
 
 
@@ -52,7 +53,7 @@ def first_task(settings: FederationSettings) -> Task:
 @pytest.mark.parametrize("propensity", SOURCES)
 def test_devices_end_with_the_weights_of_the_simulation(data, logs, tmp_path, propensity):
     settings = settings_of(data, propensity=propensity)
-    trained = federate(LocalDevices(logs), settings, tmp_path)
+    trained = federate(LocalDevices(logs, replay=REPLAY), settings, tmp_path)
     simulated = fultr.simulate(
         data,
         settings.algorithm(),
@@ -66,9 +67,9 @@ def test_devices_end_with_the_weights_of_the_simulation(data, logs, tmp_path, pr
 
 
 def test_the_order_of_answers_does_not_matter(data, logs):
-    settings = settings_of(data, held_out=0.2)
+    settings = settings_of(data, judge=True)
     task = first_task(settings)
-    replies = LocalDevices(logs).ask(task, list(logs), 60)
+    replies = LocalDevices(logs, replay=REPLAY).ask(task, list(logs), 60)
     turned = dict(reversed(replies.items()))
     one, other = add_up(task, replies), add_up(task, turned)
     assert one.keys() == other.keys() > {"update", "gradient"}
@@ -91,14 +92,14 @@ class Stops(LocalDevices):
 @pytest.mark.parametrize("after", [0, 1, 2])
 def test_an_interrupted_federation_goes_on(data, logs, tmp_path, after):
     settings = settings_of(data, propensity="shrunk")
-    whole = federate(LocalDevices(logs), settings, tmp_path / "whole")
+    whole = federate(LocalDevices(logs, replay=REPLAY), settings, tmp_path / "whole")
     Stops.left = after
     with pytest.raises(KeyboardInterrupt):
-        federate(Stops(logs), settings, tmp_path / "stopped")
+        federate(Stops(logs, replay=REPLAY), settings, tmp_path / "stopped")
     with (tmp_path / "stopped" / "progress.jsonl").open("a") as file:
         file.write('{"round": 7, "of')  # the last line was being written
     told = []
-    again = federate(LocalDevices(logs), settings, tmp_path / "stopped", tell=told.append)
+    again = federate(LocalDevices(logs, replay=REPLAY), settings, tmp_path / "stopped", tell=told.append)
     assert again.weights.tobytes() == whole.weights.tobytes()
     lines = (tmp_path / "stopped" / "progress.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1, 2, 3]
@@ -106,19 +107,19 @@ def test_an_interrupted_federation_goes_on(data, logs, tmp_path, after):
 
 
 def test_a_longer_federation_goes_on_and_another_is_refused(data, logs, tmp_path):
-    federate(LocalDevices(logs), settings_of(data, rounds=1), tmp_path / "short")
-    longer = federate(LocalDevices(logs), settings_of(data), tmp_path / "short")
-    whole = federate(LocalDevices(logs), settings_of(data), tmp_path / "whole")
+    federate(LocalDevices(logs, replay=REPLAY), settings_of(data, rounds=1), tmp_path / "short")
+    longer = federate(LocalDevices(logs, replay=REPLAY), settings_of(data), tmp_path / "short")
+    whole = federate(LocalDevices(logs, replay=REPLAY), settings_of(data), tmp_path / "whole")
     assert longer.weights.tobytes() == whole.weights.tobytes()
     with pytest.raises(FultrError, match=r"other settings \(they differ in client_rate\)"):
-        federate(LocalDevices(logs), settings_of(data, client_rate=0.1), tmp_path / "short")
+        federate(LocalDevices(logs, replay=REPLAY), settings_of(data, client_rate=0.1), tmp_path / "short")
 
 
 class Faulty(LocalDevices):
     """Device 1 replies as told."""
 
     def __init__(self, logs, change):
-        super().__init__(logs)
+        super().__init__(logs, replay=REPLAY)
         object.__setattr__(self, "change", change)
 
     def ask(self, task, clients, timeout):
@@ -144,8 +145,7 @@ FAULTS = {
     "type": (changed(update=lambda s: s["update"].astype(np.float64)), "update: expected float32"),
     "norm": (changed(update=lambda s: s["update"] * np.float32(1e6)), "update: its norm is .*, and 100"),
     "round": (lambda reply: replace(reply, round=reply.round + 1), "it is about round 1, not 0"),
-    "clicks": (changed(clicks=lambda s: np.array([1e9])), r"1e\+09 clicks, where 0 to 100 are told"),
-    "negative clicks": (changed(clicks=lambda s: np.array([-1.0])), "-1 clicks, where 0 to 100 are told"),
+    "trained": (changed(trained=lambda s: np.array([2.0])), "trained: expected 0 to 1, found 2"),
     "gradient": (changed(gradient=lambda s: s["gradient"] + np.inf), "gradient: not finite"),
     "examined": (changed(examined=lambda s: s["impressions"] + 1), "examined: expected between"),
     "impressions": (changed(impressions=lambda s: s["impressions"] + 1e9), "impressions: exp"),
@@ -172,7 +172,7 @@ def test_a_bad_reply_is_refused_and_named_and_harms_nobody(data, logs, tmp_path,
     settings, told = settings_of(data, rounds=1), []
     found = federate(Faulty(logs, change), settings, tmp_path / "faulty", tell=told.append)
     others = {client: path for client, path in logs.items() if client != 1}
-    without = federate(LocalDevices(others), settings, tmp_path / "without")
+    without = federate(LocalDevices(others, replay=REPLAY), settings, tmp_path / "without")
     assert found.weights.tobytes() == without.weights.tobytes()
     assert any(re.search(words, line) for line in told), told
     report = json.loads((tmp_path / "faulty" / "progress.jsonl").read_text())
@@ -190,17 +190,20 @@ def test_too_few_replies_are_asked_again_and_then_given_up(data, logs, tmp_path)
 
     settings = settings_of(data, rounds=1)
     told = []
-    found = federate(Flaky(logs), settings, tmp_path / "flaky", tell=told.append)
-    assert found.weights.tobytes() == federate(LocalDevices(logs), settings, tmp_path / "well").weights.tobytes()
+    found = federate(Flaky(logs, replay=REPLAY), settings, tmp_path / "flaky", tell=told.append)
+    assert (
+        found.weights.tobytes()
+        == federate(LocalDevices(logs, replay=REPLAY), settings, tmp_path / "well").weights.tobytes()
+    )
     assert "0 of 5 devices sent a usable reply, and 2 are needed; attempt 2 of 3" in told[1]
     Flaky.calls = -(10**9)
     with pytest.raises(FultrError, match="fewer than 2 devices sent a usable reply in 3 attempts; earlier rounds"):
-        federate(Flaky(logs), settings, tmp_path / "never")
+        federate(Flaky(logs, replay=REPLAY), settings, tmp_path / "never")
 
 
 def test_cohorts_are_drawn_by_seed(data, logs, tmp_path):
     settings = settings_of(data, cohort=3, least_devices=3)
-    federate(LocalDevices(logs), settings, tmp_path)
+    federate(LocalDevices(logs, replay=REPLAY), settings, tmp_path)
     accepted = [json.loads(line)["accepted"] for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     assert all(len(cohort) == 3 for cohort in accepted)
     assert len({tuple(cohort) for cohort in accepted}) > 1
@@ -208,20 +211,12 @@ def test_cohorts_are_drawn_by_seed(data, logs, tmp_path):
 
 def test_waiting_for_devices_ends(data, logs, tmp_path):
     with pytest.raises(FultrError, match="5 of 6 devices are connected after 1 s; start more, or lower least_devices"):
-        federate(LocalDevices(logs), settings_of(data, least_devices=6, patience=1), tmp_path)
-
-
-def test_devices_with_few_clicks_send_nothing(data, logs, tmp_path):
-    settings = settings_of(data, least_clicks=10**6)
-    for reply in LocalDevices(logs).ask(first_task(settings), list(logs), 60).values():
-        assert set(reply.sums) == {"clicks"}
-    silent = first_task(settings_of(data, least_clicks=10**6, most_counted=0))
-    assert LocalDevices(logs).ask(silent, [0], 60)[0].sums == {}
+        federate(LocalDevices(logs, replay=REPLAY), settings_of(data, least_devices=6, patience=1), tmp_path)
 
 
 def test_held_out_clicks_judge_the_ranker(data, logs, tmp_path):
     """An untrained ranker keeps the displayed order; the gain lies between 0 and 1, with an error over devices."""
-    settings = settings_of(data, held_out=0.3, period=0.0, rounds=20, propensity="none")
+    settings = settings_of(data, judge=True, rounds=20, propensity="none")
     trained = federate(LocalDevices(logs), settings, tmp_path)
     first = json.loads((tmp_path / "progress.jsonl").read_text().splitlines()[0])["judged"]
     assert first["ranked"] == first["displayed"]
@@ -245,10 +240,12 @@ def test_held_out_clicks_judge_the_ranker(data, logs, tmp_path):
         ),
         ({"features": 5, "displayed": 2, "propensity": "1,0"}, "found 0.0 at rank 2"),
         ({"features": 5, "cohort": 1}, "cohort: expected at least least_replies = 2, found 1"),
-        ({"features": 5, "held-out": 1.0}, "held_out: expected a number"),
+        ({"features": 5, "norm-limit": 0}, "norm_limit: expected a number"),
+        ({"features": 2, "feature_names": "a"}, "feature_names: expected 2, found 1"),
+        ({"features": 2, "feature_names": ["a", "b,c"]}, 'feature_names: expected texts without a comma, found the text "b,c"'),
         ({"features": 5, "propensity": "known"}, 'or one number per rank; found "known"'),
         ({"features": 5, "remember": True}, "unknown setting 'remember'"),
-        ({"features": 5, "held-out": 0.1, "held_out": 0.1}, "held_out: expected once"),
+        ({"features": 5, "norm-limit": 1, "norm_limit": 1}, "norm_limit: expected once"),
         ({"features": True}, "features: expected a whole number, at least 1, found true"),
     ],
 )
@@ -261,7 +258,7 @@ def test_bad_settings_are_named(given, message):
 def test_limits_are_at_their_word(data, logs):
     settings = settings_of(data, propensity="none")
     task = first_task(settings)
-    reply = LocalDevices(logs).ask(task, [0], 60)[0]
+    reply = LocalDevices(logs, replay=REPLAY).ask(task, [0], 60)[0]
     norm = float(np.linalg.norm(reply.sums["update"].astype(np.float64)))
     assert objection(task, reply, Limits(norm=norm * 1.01)) is None
     assert "norm" in objection(task, reply, Limits(norm=norm * 0.99))
@@ -269,12 +266,12 @@ def test_limits_are_at_their_word(data, logs):
 
 def test_one_device_cannot_outweigh_the_judgement_of_all(data):
     """Held-out clicks weigh at most 1 / floor each: 100,000 impressions of 5 documents, 100 each."""
-    task = first_task(settings_of(data, held_out=0.2))
+    task = replace(first_task(settings_of(data, judge=True)), train=False)
     assert objection(task, Reply(0, {"judged": np.array([5e7, 1.0, 1.0])})) is None
     for weight in (5.1e7, 1.7e308):
         found = objection(task, Reply(0, {"judged": np.array([weight, 1.0, 1.0])}))
         assert found == f"judged: clicks of weight {weight:.3g} in all, and 5e+07 is the limit"
-    given = first_task(settings_of(data, held_out=0.2, propensity=[1, 0.5, 0.5, 0.25, 0.5]))
+    given = replace(first_task(settings_of(data, judge=True, propensity=[1, 0.5, 0.5, 0.25, 0.5])), train=False)
     assert objection(given, Reply(0, {"judged": np.array([2e6, 1.0, 1.0])})) is None
     assert "2e+06 is the limit" in objection(given, Reply(0, {"judged": np.array([2.1e6, 1.0, 1.0])}))
 
@@ -283,6 +280,7 @@ def test_harvested_pairs_are_checked(data):
     """Clicks of a pair of ranks between 0 and its impressions."""
     task = first_task(settings_of(data, propensity="harvested"))
     pairs = np.stack([np.full((5, 5), 2.0), np.full((5, 5), 3.0)])
-    assert objection(task, Reply(0, {"pairs": pairs})) is None
+    rest = {"update": np.zeros(64, np.float32), "trained": np.ones(1)}
+    assert objection(task, Reply(0, {**rest, "pairs": pairs})) is None
     for bad in (pairs[::-1], -pairs, pairs * 1e9, pairs * 0 + 1.7e308):
-        assert "pairs: expected clicks between" in objection(task, Reply(0, {"pairs": bad.copy()}))
+        assert "pairs: expected clicks between" in objection(task, Reply(0, {**rest, "pairs": bad.copy()}))

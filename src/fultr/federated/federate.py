@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -48,10 +48,8 @@ class RoundReport:
         of: rounds in all.
         asked: devices.
         accepted: their numbers.
-        without_clicks: how many of these had too few clicks for an update.
         refused: why, by device.
         silent: devices that did not answer in time.
-        clicks: that the updates came from, as far as told.
         moved: norm of the change of the weights.
         judged: the weights before the round, by held-out clicks.
         examination: of each rank, as the server now estimates it; empty if it does not.
@@ -63,10 +61,8 @@ class RoundReport:
     of: int
     asked: int
     accepted: list[int]
-    without_clicks: int
     refused: dict[int, str]
     silent: list[int]
-    clicks: int
     moved: float
     judged: Judgement | None
     examination: list[float]
@@ -75,7 +71,7 @@ class RoundReport:
 
     def line(self) -> str:
         """For a log: what a person wants to know."""
-        parts = [f"round {self.round} of {self.of}: {len(self.accepted)} of {self.asked} devices, {self.clicks} clicks"]
+        parts = [f"round {self.round} of {self.of}: {len(self.accepted)} of {self.asked} devices"]
         if self.judged is not None:
             parts.append(f"held-out clicks {self.judged.ranked:.4f} (displayed {self.judged.displayed:.4f})")
         parts += [f"device {client} refused: {why}" for client, why in sorted(self.refused.items())]
@@ -160,8 +156,8 @@ def federate(
         _append(folder / "progress.jsonl", report)
         tell(report.line())
     judged = None
-    if settings.held_out:
-        task = task_of(settings, state.done, state.server)
+    if settings.judge:
+        task = replace(task_of(settings, state.done, state.server), train=False)
         replies, _, _ = _ask(devices, task, devices.connected(), settings)  # whoever is there
         judged = _judged(replies)
     return Trained(state.server.weights, state.done, judged)
@@ -175,20 +171,8 @@ def model_of(settings: FederationSettings) -> Model:
 def task_of(settings: FederationSettings, t: int, server: Server) -> Task:
     """What devices are asked in round t, from 0."""
     algorithm = settings.algorithm()
-    since, until = settings.replay.span(t) or (None, None)
-    return Task(
-        t,
-        algorithm,
-        broadcast(algorithm, server),
-        settings.features,
-        settings.displayed,
-        since,
-        until,
-        settings.held_out,
-        settings.seed,
-        settings.replies.least_clicks,
-        settings.replies.most_counted,
-    )
+    sent = broadcast(algorithm, server)
+    return Task(t, algorithm, sent, settings.schema, settings.features, settings.displayed, judge=settings.judge)
 
 
 def _judged(replies: Mapping[int, Reply]) -> Judgement | None:
@@ -226,10 +210,8 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[str], object]) -
         settings.rounds,
         len(cohort),
         sorted(accepted),
-        len(accepted) - int(total["trained"][0, 0]),
         refused,
         silent,
-        sum(reply.clicks for reply in accepted.values()),
         float(np.linalg.norm(state.server.weights - before)),
         _judged(accepted),
         [] if believed is None else believed.tolist(),
@@ -264,7 +246,7 @@ def _ask(
     """Replies that are accepted, why others are refused, and who was silent."""
     accepted, refused = {}, {}
     for client, reply in devices.ask(task, cohort, settings.waiting.timeout).items():
-        why = reply if isinstance(reply, str) else objection(task, reply, Limits(settings.replies.norm_limit))
+        why = reply if isinstance(reply, str) else objection(task, reply, Limits(settings.norm_limit))
         if why is None and isinstance(reply, Reply):
             accepted[client] = reply
         else:

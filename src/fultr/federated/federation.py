@@ -24,6 +24,7 @@ from fultr.federated.settings import (
     propensity_setting,
 )
 from fultr.rankers.model import MODELS
+from fultr.rankers.schema import schema_digest, schema_text
 
 
 @dataclass(frozen=True)
@@ -41,37 +42,25 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Replies:
-    """What devices reply, and what is accepted."""
-
-    least_clicks: int = setting(1, "A device with fewer clicks sends no update.", least=0)
-    most_counted: int = setting(100, "Devices report their number of clicks up to this; 0: not at all.", least=0)
-    norm_limit: float = setting(100.0, "Updates with a larger norm are refused.", above=0)
-
-    def __post_init__(self) -> None:
-        check(self)
-
-
-@dataclass(frozen=True)
 class Replay:
-    """Rounds that take one period of the devices' logs each: round t begins at begin + t x period, t from 0."""
+    """Rounds that take one period of logs each: round t begins at begin + t x period, t from 0.
 
-    begin: float = setting(0.0, "With a period: where the first round's begins, in seconds since 1970.")
-    period: float = setting(
-        0.0, "Seconds of the log that a round takes; 0: every round takes all impressions.", least=0
-    )
+    For logs on one's own machine: what a device of others trains on is for that device to say.
 
-    def __post_init__(self) -> None:
-        check(self)
+    Attributes:
+        begin: of the first period, in seconds since 1970.
+        period: seconds.
+    """
 
-    def span(self, t: int) -> tuple[float, float] | None:
-        """From when to when the impressions of round t are; None: all of them.
+    begin: float
+    period: float
+
+    def span(self, t: int) -> tuple[float, float]:
+        """From when to when the impressions of round t are.
 
         >>> Replay(begin=100.0, period=10.0).span(2)
         (120.0, 130.0)
         """
-        if not self.period:
-            return None
         since = self.begin + t * self.period
         return since, since + self.period
 
@@ -82,6 +71,7 @@ class FederationSettings:
 
     Attributes:
         features: of a document.
+        feature_names: in the order of the devices' logs, separated by commas; empty: they have none.
         displayed: K, the ranks that count.
         rounds: T.
         cohort: devices asked in a round, drawn at random; 0: all that are connected.
@@ -89,16 +79,16 @@ class FederationSettings:
         propensity: what clicks are divided by: an `Estimator`, "none", or one number per rank.
         training: what each device does.
         server: what the server does.
-        held_out: share of each device's impressions that only judge the ranker.
-        replies: what devices reply, and what is accepted.
-        replay: rounds that take one period of the devices' logs each.
-        normalised: are the features that devices log scaled to [0, 1] within each query? It is noted in the ranker.
+        judge: are devices asked to judge the ranker by impressions that they keep from training?
+        norm_limit: of an update: one with a larger norm is refused.
+        normalised: are the features that devices log scaled to [0, 1] within each query?
         stage: what happens to replies between device and server.
         model: what the ranker's weights mean.
-        seed: of cohorts and held-out impressions.
+        seed: of cohorts.
     """
 
     features: int = setting(REQUIRED, "Features of a document.", least=1)
+    feature_names: str = setting("", "Their names in the devices' logs, in order, with commas between; empty: none.")
     displayed: int = setting(10, "Ranks that count, K.", least=1, most=1000)
     rounds: int = setting(10, "Rounds, T.", least=1)
     cohort: int = setting(0, "Devices asked in a round, drawn at random; 0: all that are connected.", least=0)
@@ -106,21 +96,32 @@ class FederationSettings:
     propensity: Propensity | Estimator = propensity_setting(Estimator(), ("none",), without=("remember",))
     training: LocalTraining = LocalTraining()
     server: ServerOptimiser = ServerOptimiser()
-    held_out: float = setting(0.2, "Share of each device's impressions that only judge the ranker.", least=0, below=1)
-    replies: Replies = Replies()
-    replay: Replay = Replay()
-    normalised: bool = setting(True, "Are logged features scaled to [0, 1] within each query? Noted in the ranker.")
+    judge: bool = setting(True, "Devices judge the ranker by impressions that they keep from training.")
+    norm_limit: float = setting(100.0, "Updates with a larger norm are refused.", above=0)
+    normalised: bool = setting(True, "Are the features in the devices' logs scaled to [0, 1] within each query?")
     stage: StageSettings = StageSettings()
     model: str = setting("linear", "Model of the ranker.", choices=MODELS)
-    seed: int = setting(0, "Cohorts and held-out impressions follow from it.", least=0, most=2**40)
+    seed: int = setting(0, "Cohorts follow from it.", least=0, most=2**40)
 
     def __post_init__(self) -> None:
         check(self)
         if not isinstance(self.propensity, Estimator):
             check_propensity(self.propensity, self.displayed)
+        if self.feature_names and len(self.names) != self.features:
+            raise SettingError("feature_names", f"expected {self.features}, found {len(self.names)}")
         least = self.waiting.least_replies
         if self.cohort and self.cohort < least:
             raise SettingError("cohort", f"expected at least least_replies = {least}, found {self.cohort}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features; empty if they have none."""
+        return tuple(name.strip() for name in self.feature_names.split(",")) if self.feature_names else ()
+
+    @property
+    def schema(self) -> str:
+        """Digest of the features that devices must have."""
+        return schema_digest(schema_text(self.names or self.features, self.normalised))
 
     def algorithm(self) -> FedIPS:
         """The algorithm that these settings describe."""
@@ -141,7 +142,10 @@ class FederationSettings:
         Traceback (most recent call last):
         fultr.core.checks.UnknownNameError: unknown setting 'client_rat'; did you mean client_rate?
         """
-        return build(cls, _plain(given))
+        plain = _plain(given)
+        if isinstance(names := plain.get("feature_names"), list):
+            plain["feature_names"] = _joined(names)
+        return build(cls, plain)
 
     @classmethod
     def read(cls, path: str | Path, *, besides: tuple[str, ...] = ()) -> FederationSettings:
@@ -160,6 +164,14 @@ class FederationSettings:
             raise _placed(again, text, path) from None
         except SettingError as error:
             raise _placed(error, text, path) from None
+
+
+def _joined(names: list[object]) -> str:
+    """A list of names as the one text that messages and options have."""
+    for name in names:
+        if not isinstance(name, str) or not name.strip() or "," in name:
+            raise SettingError("feature_names", f"expected texts without a comma, found {written(name)}")
+    return ",".join(str(name) for name in names)
 
 
 def _plain(given: Mapping[str, object]) -> dict[str, object]:

@@ -101,8 +101,8 @@ def client_round(
     *,
     known: Float64s | None = None,
     evidence: Float32s | None = None,
-    beside: Sums | None = None,
     held_out: Records | None = None,
+    rival: Float32s | None = None,
 ) -> Float64s:
     """What clients do in a round (lines 4 to 10): their replies, in order, are added to `total`.
 
@@ -114,8 +114,8 @@ def client_round(
         total: the replies' sum, see `nothing`; added to.
         known: [impressions, K] examination, where only a simulation knows it.
         evidence: what each client remembers of earlier rounds; changed.
-        beside: what clients send beside that, one row per client; added to `total` too.
         held_out: records of the only client that its ranker is judged by; it replies "judged", see `judge_order`.
+        rival: weights of a second ranker that is judged by the same.
 
     Returns:
         What clicks were divided by, [impressions, K].
@@ -131,10 +131,9 @@ def client_round(
     credit = clipped(worth, training.clip)
     how = training_with(training.loss, training.metric, training.client_rate, training.epochs)
     model.add_updates(records, credit, sent.weights, how, replies["update"], replies["trained"])  # lines 5 to 9
-    told = dict(beside or {})
+    told: Sums = {}
     if held_out is not None and estimates is not None:
-        order = judge_order(model, sent.weights, held_out, estimates.mean(axis=1)[0])
-        told["judged"] = order[np.newaxis]
+        told["judged"] = judge_order(model, sent.weights, held_out, estimates.mean(axis=1)[0], rival)[np.newaxis]
     if singly:
         given = replies | told
         replies = dict(stage_of(algorithm.stage).client(sent.stage, given))
@@ -143,6 +142,17 @@ def client_round(
         told = replies
     add_rows(total, told)
     return examination
+
+
+def judgement(
+    algorithm: FedIPS, model: Model, sent: Broadcast, records: Records, held_out: Records, rival: Float32s | None
+) -> Float64s:
+    """What one client replies that is only to judge, see `judge_order`: its records tell it what to divide by."""
+    unsent = nothing(algorithm, model, records.display.ranks)
+    estimates = _estimates(algorithm, sent, records, unsent, None)
+    if estimates is None:
+        raise FultrError("propensity: only a simulation knows it; give numbers, or name an estimator")
+    return judge_order(model, sent.weights, held_out, estimates.mean(axis=1)[0], rival)
 
 
 def _check_stage(stage: str, given: Sums, found: Sums) -> None:

@@ -12,28 +12,30 @@ from fultr.core.arrays import Float32s, Float64s
 from fultr.rankers.model import Model
 
 
-def judge_order(model: Model, weights: Float32s, records: Records, propensities: Float64s) -> Float64s:
+def judge_order(
+    model: Model, weights: Float32s, records: Records, propensities: Float64s, rival: Float32s | None = None
+) -> Float64s:
     """How high a ranker puts what was clicked: sums over clicks, each with weight 1 / propensity of its rank.
 
     A clicked document at rank r gains 1 / log2(1 + r), so that 1 is best. Only displayed documents are ordered, those
     with equal scores as displayed.
 
     Returns:
-        [3]: sum of weights, and of weight x gain in the ranker's order and in the displayed one.
+        [3]: sum of weights, and of weight x gain in the ranker's order and in the displayed one; [4] with a rival, the
+        last in its order.
     """
-    log, display, result = records.log, records.display, np.zeros(3)
+    log, display = records.log, records.display
+    rankers = np.stack([weights] if rival is None else [weights, rival])
     if not log.queries.size:
-        return result
-    scores = model.scores(weights[np.newaxis], display.features[:, : model.features])[:, 0]
-    shown = display.shown[log.queries]
-    values = np.where(shown >= 0, scores[shown], -np.inf)
-    order = np.argsort(-values, axis=1, kind="stable")
-    ranks = np.argsort(order, axis=1) + 1
+        return np.zeros(2 + len(rankers))
     weight = log.clicks / propensities
-    result[0] = weight.sum()
-    result[1] = (weight / np.log2(1 + ranks)).sum()
-    result[2] = (weight / np.log2(1 + np.arange(1, shown.shape[1] + 1))).sum()
-    return result
+    shown = display.shown[log.queries]
+    scores = model.scores(rankers, display.features[:, : model.features])
+    values = np.where(shown >= 0, scores.T[:, shown], -np.inf)
+    ranks = np.argsort(np.argsort(-values, axis=2, kind="stable"), axis=2) + 1
+    ranked = (weight / np.log2(1 + ranks)).sum(axis=(1, 2))
+    displayed = (weight / np.log2(1 + np.arange(1, shown.shape[1] + 1))).sum()
+    return np.array([weight.sum(), ranked[0], displayed, *ranked[1:]])
 
 
 @dataclass(frozen=True)

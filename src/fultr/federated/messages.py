@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.clicks.log import Records
-from fultr.core.checks import check_number, check_seed
+from fultr.core.arrays import Float32s
+from fultr.core.checks import check_number
 from fultr.core.errors import FultrError
 from fultr.federated.aggregate import add_rows, added, parts_of
-from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, nothing
+from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, judgement, nothing
 from fultr.federated.privacy.stage import Sums
 from fultr.federated.settings import Estimator, FedIPS
 from fultr.rankers.model import Model, model_named
@@ -32,31 +33,30 @@ _SHOWN = 40  # characters of a type: one with fields can be of any length
 class Task:
     """What a device needs to know to take part in a round.
 
+    Which of its impressions an answer is made from is not for the server to say: a device decides that itself, see
+    `fultr.device.policy`.
+
     Attributes:
         round: t, from 0.
         algorithm: what it does with its clicks.
         sent: what the server broadcast, w_t included.
+        schema: digest of the features, see `schema_digest`: a device whose log has others does not take part.
         features: of a document.
-        displayed: K; what was displayed below counts neither for clicks nor for pairs.
-        since: only impressions from then on, in seconds since 1970; None: all that the log has.
-        until: only impressions before then.
-        held_out: share of the impressions that is kept from training, to judge w_t by.
-        seed: of the choice of held-out impressions.
-        least_clicks: a device with fewer clicks sends no update.
-        most_counted: the number of clicks is told up to this; 0: not at all.
+        displayed: K.
+        train: is an update asked for, with the estimator's sums?
+        judge: is a judgement of w_t by held-out clicks asked for?
+        rival: weights of a second ranker, to be judged by the same clicks.
     """
 
     round: int
     algorithm: FedIPS
     sent: Broadcast
+    schema: str
     features: int
     displayed: int
-    since: float | None = None
-    until: float | None = None
-    held_out: float = 0.0
-    seed: int = 0
-    least_clicks: int = 1
-    most_counted: int = 100
+    train: bool = True
+    judge: bool = False
+    rival: Float32s | None = None
 
     @property
     def model(self) -> Model:
@@ -64,24 +64,14 @@ class Task:
         return model_named(self.algorithm.model, self.features)
 
     def arrays(self) -> dict[str, tuple[tuple[int, ...], type]]:
-        """All that a reply may hold, by name: its shape and type."""
-        shapes = {name: rows.shape[1:] for name, rows in nothing(self.algorithm, self.model, self.displayed).items()}
-        if not self.staged:
-            del shapes["trained"]  # who sends an update is known
-        if self.most_counted:
-            shapes["clicks"] = (1,)
-        if self.held_out:
-            shapes["judged"] = (3,)
+        """All that a reply holds, by name: its shape and type."""
+        shapes: dict[str, tuple[int, ...]] = {}
+        if self.train:
+            sums = nothing(self.algorithm, self.model, self.displayed)
+            shapes = {name: rows.shape[1:] for name, rows in sums.items()}
+        if self.judge:
+            shapes["judged"] = (3,) if self.rival is None else (4,)
         return {name: (shape, np.float32 if name == "update" else np.float64) for name, shape in shapes.items()}
-
-    def estimated(self) -> set[str]:
-        """What a reply holds for the estimator."""
-        return set(self.arrays()) - {"update", "trained", "clicks", "judged"}
-
-    @property
-    def staged(self) -> bool:
-        """Is there a stage? Then a reply holds everything, whatever the device has clicked."""
-        return self.algorithm.stage.stage != "none"
 
 
 def check_task(task: Task) -> None:
@@ -89,15 +79,17 @@ def check_task(task: Task) -> None:
     check_number("round", task.round, least=0, whole=True)
     check_number("features", task.features, least=1, most=10**6, whole=True)
     check_number("displayed", task.displayed, least=1, most=1000, whole=True)
-    check_number("held_out", task.held_out, least=0, below=1)
-    check_seed(task.seed)
-    check_number("least_clicks", task.least_clicks, least=0, whole=True)
-    check_number("most_counted", task.most_counted, least=0, whole=True)
-    for name, time in (("since", task.since), ("until", task.until)):
-        if time is not None:
-            check_number(name, time)
+    if not isinstance(task.schema, str):
+        raise FultrError("schema: expected a digest")
+    for name, asked in (("train", task.train), ("judge", task.judge)):
+        if not isinstance(asked, bool):
+            raise FultrError(f"{name}: expected true or false")
+    if not (task.train or task.judge) or (task.rival is not None and not task.judge):
+        raise FultrError("the task asks for nothing")
     sent = {"weights": task.sent.weights, **task.sent.estimation}
-    wanted = _sent_arrays(task.algorithm, task.features, task.displayed)
+    wanted = dict(_sent_arrays(task.algorithm, task.features, task.displayed))
+    if task.rival is not None:
+        sent["rival"], wanted["rival"] = task.rival, wanted["weights"]
     if sent.keys() != wanted.keys():
         raise FultrError(f"the task has {', '.join(sorted(sent))} instead of {', '.join(sorted(wanted))}")
     for name, values in sent.items():
@@ -122,18 +114,12 @@ class Reply:
 
     Attributes:
         round: t, as it was asked.
-        sums: by name: "update", float32, missing if the device has too few clicks; "clicks", how many it trained on, up
-            to the limit; "judged", see `judge_order`; and what its estimator of examination sends, missing with too
-            few clicks. With a stage nothing is missing, and "trained" is there too.
+        sums: by name, see `Task.arrays`: "update", float32; "trained", whether it had any credit; what its estimator of
+            examination sends; "judged", see `judge_order`, zero without enough held-out clicks.
     """
 
     round: int
     sums: Mapping[str, NDArray[Any]]
-
-    @property
-    def clicks(self) -> int:
-        """How many it trained on, as far as it tells."""
-        return int(self.sums["clicks"][0]) if "clicks" in self.sums else 0
 
 
 def reply_to(task: Task, records: Records, held_out: Records | None) -> Reply:
@@ -142,27 +128,15 @@ def reply_to(task: Task, records: Records, held_out: Records | None) -> Reply:
     Args:
         task: what it was asked.
         records: what it trains on.
-        held_out: what it judges the ranker by, if it is asked to.
+        held_out: what it judges the ranker by, if it is asked to and has enough.
     """
-    clicks = int(records.log.clicks.sum())
-    enough = clicks >= task.least_clicks
-    beside: Sums = {}
-    if task.most_counted:
-        beside["clicks"] = np.array([[min(clicks, task.most_counted)]], np.float64)
     total = {name: np.zeros((1, *shape)) for name, (shape, _) in task.arrays().items()}
-    total["trained"] = np.zeros((1, 1))
-    if task.staged and not enough:
-        records = records.take(np.zeros(records.log.queries.size, np.bool_))  # it takes part, with nothing
-    client_round(task.algorithm, task.model, task.sent, records, total, beside=beside, held_out=held_out)
-    left_out: set[str] = set()
-    if not task.staged:
-        left_out.add("trained")
-        if not (enough and total["trained"].any()):
-            left_out.add("update")
-        if not enough and task.least_clicks > 1:
-            # Impressions without a click tell about examination too: they are counted unless more clicks are asked for.
-            left_out |= task.estimated()
-    sums = {name: rows[0] for name, rows in total.items() if name not in left_out}
+    if task.train:
+        judged_by = held_out if task.judge else None
+        client_round(task.algorithm, task.model, task.sent, records, total, held_out=judged_by, rival=task.rival)
+    elif held_out is not None:
+        total["judged"] += judgement(task.algorithm, task.model, task.sent, records, held_out, task.rival)
+    sums = {name: rows[0] for name, rows in total.items()}
     if "update" in sums:
         sums["update"] = sums["update"].astype(np.float32)  # one device's: without loss
     return Reply(task.round, sums)
@@ -192,7 +166,7 @@ def objection(task: Task, reply: Reply, limits: Limits = Limits()) -> str | None
         return "it holds no named arrays"
     if unknown := sorted(set(sums) - set(wanted)):
         return f"{unknown[0][:_SHOWN]}: not asked for"
-    if missing := sorted(task.estimated() - set(sums)) if task.estimated() & set(sums) else []:
+    if missing := sorted(set(wanted) - set(sums)):
         return f"{missing[0]}: missing"
     norms = {"update": limits.norm, "gradient": limits.norm * limits.impressions}
     for name, values in sums.items():
@@ -205,14 +179,14 @@ def objection(task: Task, reply: Reply, limits: Limits = Limits()) -> str | None
 def _objection_to_counts(task: Task, sums: Mapping[str, NDArray[Any]], limits: Limits) -> str | None:
     """Why counts cannot be what a device counted."""
     slack = 1 + 1e-9
-    if "clicks" in sums and not 0 <= sums["clicks"][0] <= task.most_counted:
-        return f"{sums['clicks'][0]:g} clicks, where 0 to {task.most_counted} are told"
+    if "trained" in sums and not 0 <= sums["trained"][0] <= 1:
+        return f"trained: expected 0 to 1, found {sums['trained'][0]:g}"
     if "judged" in sums:
-        weight, ranked, displayed = sums["judged"]
+        weight, *gains = sums["judged"]
         heaviest = limits.impressions * task.displayed / _least_propensity(task.algorithm) * slack
         if weight > heaviest:
             return f"judged: clicks of weight {weight:.3g} in all, and {heaviest:.3g} is the limit"
-        if not (0 <= ranked <= weight * slack and 0 <= displayed <= weight * slack):
+        if not all(0 <= gain <= weight * slack for gain in gains):
             return "a judgement above the best"
     if "impressions" in sums:
         shown = sums["impressions"]
@@ -259,7 +233,6 @@ def add_up(task: Task, replies: Mapping[int, Reply]) -> Sums:
     for begin, end in parts_of(len(ordered)):
         part = nothing(task.algorithm, task.model, task.displayed)
         for sums in ordered[begin:end]:
-            counted = {} if task.staged else {"trained": np.full((1, 1), float("update" in sums))}
-            add_rows(part, counted | {name: a[np.newaxis] for name, a in sums.items() if name in part})
+            add_rows(part, {name: array[np.newaxis] for name, array in sums.items() if name in part})
         parts.append(part)
     return added(parts)
