@@ -33,6 +33,7 @@ from fultr.clicks.sessions import simulate_clicks
 from fultr.clicks.settings import Sessions
 from fultr.device import sqlite as device_file
 from fultr.device.retention import Retention
+from fultr.device.values import checksum
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.settings import Estimator, LocalTraining
 from fultr.study.policy import display
@@ -572,7 +573,8 @@ def test_an_empty_file_and_one_without_write_ahead_logging_open(tmp_path):
     with opened(tmp_path / "empty.db") as log:
         log.log_impression("q", PAGE)
     assert stat.S_IMODE((tmp_path / "empty.db").stat().st_mode) == 0o600
-    with closing(sqlite3.connect(tmp_path / "tables.db", isolation_level=None)) as connection:
+    (tmp_path / "tables.db").touch()
+    with closing(device_file.connect(tmp_path / "tables.db", write=True)) as connection:
         device_file.upgrade(tmp_path / "tables.db", connection)
     with opened(tmp_path / "tables.db") as log:
         log.log_impression("q", PAGE)
@@ -675,7 +677,7 @@ def newer(path: Path) -> None:
     [
         (lambda path: path.write_text("my diary\n" * 100), "is not a device log, nor an SQLite database"),
         (other_database, "is an SQLite database of another application"),
-        (newer, r"was written by a newer fultr \(its tables have version 7, this one knows 1\): update fultr"),
+        (newer, r"was written by a newer fultr \(its tables have version 7, this one knows 2\): update fultr"),
         (lambda path: path.write_bytes(full(path)[:50]), r"is damaged \(only 50 bytes are left\)"),
         (lambda path: path.write_bytes(full(path)[:9000]), "is damaged"),
         (lambda path: path.write_bytes(full(path)[:4096] + bytes(60_000)), "is damaged"),
@@ -810,20 +812,59 @@ def test_a_locked_file_is_one_clear_error(path, monkeypatch):
 
 def test_an_older_file_is_brought_up_to_date_whole_or_not_at_all(path, monkeypatch):
     good = full(path)
-    assert struct.unpack_from(">i4xi", good, 60) == (1, int.from_bytes(b"fult", "big"))
+    assert struct.unpack_from(">i4xi", good, 60) == (2, int.from_bytes(b"fult", "big"))
     more = "ALTER TABLE impressions ADD COLUMN note TEXT"
     monkeypatch.setattr(device_file, "STEPS", (*device_file.STEPS, f"{more};\nINSERT INTO nowhere VALUES (1)"))
     with pytest.raises(FultrError, match="no such table: nowhere"):
         opened(path, features=40)
     assert path.read_bytes() == good
-    monkeypatch.setattr(device_file, "STEPS", (*device_file.STEPS[:1], more))
+    monkeypatch.setattr(device_file, "STEPS", (*device_file.STEPS[:2], more))
     with opened(path, features=40) as log:
         assert log.records().impressions.size == 60
         assert log._connection.execute("SELECT count(note) FROM impressions").fetchone() == (0,)
-        assert struct.unpack_from(">i", path.read_bytes(), 60) == (2,)  # an older program sees it at once
+        assert struct.unpack_from(">i", path.read_bytes(), 60) == (3,)  # an older program sees it at once
     monkeypatch.undo()
     with pytest.raises(FultrError, match="newer fultr"):
         opened(path, features=40)
+
+
+def test_a_log_of_the_first_version_keeps_all_that_it_holds(path, monkeypatch):
+    """Its clicks get checksums; all that it holds waits for the first batch to close."""
+    monkeypatch.setattr(device_file, "STEPS", device_file.STEPS[:1])
+    path.touch()
+    stored = np.float32(PAGE).tobytes()
+    check = checksum(5.0, b"q", 32, 2, None, stored)
+    with closing(device_file.connect(path, write=True)) as connection:
+        device_file.upgrade(path, connection)
+        connection.execute("INSERT INTO schemas VALUES (1, 3, '3')")
+        for id_ in (1, 2):
+            connection.execute(
+                "INSERT INTO impressions VALUES (?, 5.0, CAST('q' AS BLOB), '', 1, 32, 2, ?, NULL, NULL, ?)",
+                (id_, check, stored),
+            )
+        connection.execute("INSERT INTO clicks VALUES (1, 2, 6.0), (2, 1, 7.5)")
+    monkeypatch.undo()
+    with opened(path) as log:
+        log.check()
+        assert log.records().log.clicks.tolist() == [[0, 1], [1, 0]]
+        assert log.log_click(2, 2)
+        assert [row[0] for row in log._connection.execute("SELECT batch FROM clicks")] == [0, 0, 0]
+        assert log._connection.execute("SELECT count(*) FROM ledger").fetchone() == (0,)
+        log.check()
+
+
+@pytest.mark.parametrize("change", ["rank = 3 - rank", "time = time + 1", "batch = batch + 1", "checksum = 1"])
+def test_a_changed_click_is_found(path, change):
+    with opened(path) as log:
+        shown = log.log_impression("q", PAGE)
+        log.log_click(shown, 1)
+        log.check()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"UPDATE clicks SET {change}")
+            connection.commit()
+        for look in (log.check, log.records):
+            with pytest.raises(FultrError, match=r"is damaged \(a click on impression 1 is not as it was written"):
+                look()
 
 
 def test_packing_pads_rows_to_cache_lines():

@@ -13,6 +13,7 @@ import pytest
 import fultr
 from fultr.core.errors import FultrError
 from fultr.device.answer import LocalDevices
+from fultr.device.policy import DevicePolicy
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.federate import federate, model_of, task_of
 from fultr.federated.federation import FederationSettings, Replay
@@ -217,7 +218,8 @@ def test_waiting_for_devices_ends(data, logs, tmp_path):
 def test_held_out_clicks_judge_the_ranker(data, logs, tmp_path):
     """An untrained ranker keeps the displayed order; the gain lies between 0 and 1, with an error over devices."""
     settings = settings_of(data, judge=True, rounds=20, propensity="none")
-    trained = federate(LocalDevices(logs), settings, tmp_path)
+    policy = DevicePolicy(least_clicks=1, least_impressions=1, held_out=0.3, seconds_apart=0)
+    trained = federate(LocalDevices(logs, policy), settings, tmp_path)
     first = json.loads((tmp_path / "progress.jsonl").read_text().splitlines()[0])["judged"]
     assert first["ranked"] == first["displayed"]
     assert first["devices"] == 5
@@ -242,7 +244,10 @@ def test_held_out_clicks_judge_the_ranker(data, logs, tmp_path):
         ({"features": 5, "cohort": 1}, "cohort: expected at least least_replies = 2, found 1"),
         ({"features": 5, "norm-limit": 0}, "norm_limit: expected a number"),
         ({"features": 2, "feature_names": "a"}, "feature_names: expected 2, found 1"),
-        ({"features": 2, "feature_names": ["a", "b,c"]}, 'feature_names: expected texts without a comma, found the text "b,c"'),
+        (
+            {"features": 2, "feature_names": ["a", "b,c"]},
+            'feature_names: expected texts without a comma, found the text "b,c"',
+        ),
         ({"features": 5, "propensity": "known"}, 'or one number per rank; found "known"'),
         ({"features": 5, "remember": True}, "unknown setting 'remember'"),
         ({"features": 5, "norm-limit": 1, "norm_limit": 1}, "norm_limit: expected once"),

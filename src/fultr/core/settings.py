@@ -68,6 +68,8 @@ def setting(
 ) -> Any:
     """Declare a field; its annotation says what it may be: float, int, bool, str or a Literal of texts, or also None.
 
+    With `tuple[str, ...]` it is a list of some of the choices.
+
     Args:
         default: its value if nothing is said; `REQUIRED` if something must be.
         help: one sentence.
@@ -122,7 +124,7 @@ class Leaf:
     Attributes:
         name: in files, options and messages.
         path: the fields that lead to it.
-        kind: float, int, bool or str.
+        kind: float, int, bool, str, or tuple: a list of texts.
         choices: the texts that are allowed; empty: any, or `kind` is another.
         default: in the tree; `REQUIRED` if it must be given.
         help: one sentence.
@@ -153,7 +155,7 @@ class Leaf:
         if self.words:
             return self.words
         if self.choices:
-            return f"one of {', '.join(self.choices)}"
+            return f"{'a list of some' if self.kind is tuple else 'one'} of {', '.join(self.choices)}"
         if self.kind in (int, float):
             number = number_words(whole=self.kind is int, **dict(self.bounds))
             return f"{number}, or 0: {self.zero}" if self.zero else number
@@ -175,6 +177,10 @@ class Leaf:
             if number_fits(value, whole=self.kind is int, **bounds):
                 number: Any = value
                 return self.kind(number)
+        elif self.kind is tuple:
+            parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+            if isinstance(parts, list | tuple) and all(part in tuple(self.choices) for part in parts):
+                return tuple(dict.fromkeys(parts))
         elif isinstance(value, self.kind) and (not self.choices or value in self.choices):
             return value
         raise self.refusal(value)
@@ -192,7 +198,9 @@ class Leaf:
         """A kept value as a text, a number, true or false, which every kind of file has."""
         if value is None:
             return 0
-        return ",".join(map(repr, value)) if isinstance(value, tuple) else value
+        if isinstance(value, tuple):
+            return ",".join(part if isinstance(part, str) else repr(part) for part in value)
+        return value
 
     def refusal(self, value: object, *, text_expected: bool = False) -> SettingError:
         """What is said of a value that is not allowed."""
@@ -261,6 +269,8 @@ def _kind(hint: Any) -> tuple[type, tuple[str, ...]]:
     """The type of a setting's values, None aside, and the choices that it leaves."""
     if get_origin(hint) in (Union, UnionType):
         (hint,) = (part for part in get_args(hint) if part is not NoneType)
+    if get_origin(hint) is tuple:
+        return tuple, ()
     return (str, get_args(hint)) if get_origin(hint) is Literal else (hint, ())
 
 

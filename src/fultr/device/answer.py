@@ -1,17 +1,40 @@
-"""A device's reply to a task, made from its log."""
+"""A device's answer to a task: made from its log, within its policy, and entered in its ledger before it leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fultr.core.errors import FultrError
+from fultr.device.batches import Chosen, Shape, choose, close_batches, held_out_seed, read_chosen
+from fultr.device.ledger import Asked, Entry, Moment, Outcome, complete, enter, move_clock, over_limit, withdraw
 from fultr.device.log import DeviceLog
+from fultr.device.policy import DevicePolicy
+from fultr.device.sqlite import clear_errors, open_file, transaction
+from fultr.device.view import current_schema
 from fultr.federated.federation import Replay
-from fultr.federated.messages import Reply, Task, reply_to
+from fultr.federated.messages import Reply, Task, check_task, reply_to
+from fultr.federated.settings import Estimator
+from fultr.rankers.schema import schema_digest
 
-_HELD_OUT = 0.2
+
+@dataclass(frozen=True)
+class Refusal:
+    """What is answered instead of a reply: always the same, whatever the reason. That is in the ledger.
+
+    >>> Refusal() == Refusal()
+    True
+    """
+
+
+REFUSAL = Refusal()
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +43,13 @@ class LocalDevices:
 
     Attributes:
         logs: by the devices' numbers.
-        replay: rounds that take one period of the logs each; None: every round takes all impressions.
+        policy: of every device. By default rounds may follow one another at once.
+        replay: rounds that take one period of the logs each, to compare with a simulation: of the policy only
+            `held_out` counts then, and nothing is entered in ledgers. None: devices answer as they would elsewhere.
     """
 
     logs: Mapping[int, Path]
+    policy: DevicePolicy = DevicePolicy(seconds_apart=0)
     replay: Replay | None = None
 
     def connected(self) -> list[int]:
@@ -32,17 +58,192 @@ class LocalDevices:
 
     def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
         """Each in turn."""
-        return {client: reply_from(self.logs[client], task, self.replay) for client in clients}
+        found: dict[int, Reply | str] = {}
+        for client in clients:
+            if self.replay is not None:
+                found[client] = replayed(self.logs[client], task, self.replay, self.policy.held_out)
+            else:
+                reply = answer(self.logs[client], task, self.policy)
+                found[client] = reply if isinstance(reply, Reply) else "it refused"
+        return found
 
 
-def reply_from(path: Path, task: Task, replay: Replay | None = None) -> Reply:
-    """A device's reply from its log. What the log keeps, and how long, is for the application to say."""
-    since, until = (None, None) if replay is None else replay.span(task.round)
+def replayed(path: Path, task: Task, replay: Replay, held_out: float) -> Reply:
+    """What a device replies that trains on a period of its log, without policy and ledger."""
+    since, until = replay.span(task.round)
     with DeviceLog.open(path, retention=None) as log:
         width = next(schema.count for schema in log.schemas() if schema.current)
         if width != task.features:
             raise FultrError(f"{path}: its documents have {width} features, and the ranker {task.features}")
         records = log.records(since=since, until=until, displayed=task.displayed)
-    if not task.judge:
-        return reply_to(task, records, None)
-    return reply_to(task, *records.split(_HELD_OUT))
+        with log._reader() as connection:
+            seed = held_out_seed(connection)
+    return reply_to(task, *records.split(held_out if task.judge else 0.0, seed))
+
+
+def answer(
+    path: str | Path,
+    task: Task,
+    policy: DevicePolicy,
+    *,
+    run: int = 0,
+    now: Moment | None = None,
+    tell: Callable[[str], object] = lambda reason: None,
+) -> Reply | Refusal:
+    """A device's answer to a task, from the closed batches of its log.
+
+    Whatever keeps it from answering, it answers with the same `Refusal`.
+
+    Args:
+        path: of the log. How much that keeps, and how long, is for the application to say.
+        task: what the device is asked.
+        policy: what its owner lets it answer.
+        run: the number of the run, as the server tells it: only entered in the ledger.
+        now: what the clocks say; None: ask them.
+        tell: called with the reason of a refusal, for the owner.
+    """
+    try:
+        with closing(open_log(path)) as connection, clear_errors(Path(path)):
+            return _answer(connection, Path(path), task, policy, run, now or Moment.now(), tell)
+    except Exception as error:  # of any kind: a server must not learn of it
+        tell(str(error) if isinstance(error, FultrError) else f"{type(error).__name__}: {error}")
+        return REFUSAL
+
+
+def note_nonsense(path: str | Path, reason: str, *, run: int = 0, now: Moment | None = None) -> None:
+    """Enter in the ledger that something came that is not a task."""
+    with closing(open_log(path)) as connection, clear_errors(Path(path)):
+        _refuse(connection, now or Moment.now(), "not a task", reason, Asked(run))
+
+
+def open_log(path: str | Path) -> sqlite3.Connection:
+    """A connection to a log whose writes are on the disk when they are done: a power cut gives no answer away."""
+    connection = open_file(Path(path).resolve(), create=False)
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _refuse(connection: sqlite3.Connection, now: Moment, outcome: Outcome, reason: str, asked: Asked) -> None:
+    with transaction(connection):
+        enter(connection, Entry(now.time, outcome, reason, asked), move_clock(connection, now))
+
+
+def _answer(
+    connection: sqlite3.Connection,
+    path: Path,
+    task: Task,
+    policy: DevicePolicy,
+    run: int,
+    now: Moment,
+    tell: Callable[[str], object],
+) -> Reply | Refusal:
+    try:
+        check_task(task)
+    except FultrError as error:
+        _refuse(connection, now, "not a task", str(error), Asked(run))
+        tell(str(error))
+        return REFUSAL
+    asked = asked_by(task, run)
+    try:
+        shape = _shape(connection, path, task, policy)
+        _check_willing(asked, policy)
+        with transaction(connection):
+            number, training, held_out = _admitted(connection, task, policy, shape, asked, now)
+    except FultrError as error:
+        _refuse(connection, now, "refused", str(error), asked)
+        tell(str(error))
+        return REFUSAL
+    try:
+        records = read_chosen(connection, path, training, shape, policy)
+        judged_by = None if held_out is None else read_chosen(connection, path, held_out, shape, policy)
+        reply = bounded(reply_to(task, records, judged_by), training, held_out, policy)
+    except Exception as error:
+        withdraw(connection, number, str(error) or type(error).__name__)
+        raise
+    complete(connection, number, reply.sums)
+    return reply
+
+
+def asked_by(task: Task, run: int = 0) -> Asked:
+    """What a task asks for, in the policy's words."""
+    source = task.algorithm.propensity
+    kinds = []
+    if task.train:
+        kinds += ["update", "examination"] if isinstance(source, Estimator) else ["update"]
+    if task.judge:
+        kinds.append("judgement")
+    return Asked(run, task.round, tuple(kinds), source.kind if isinstance(source, Estimator) else "")
+
+
+def _check_willing(asked: Asked, policy: DevicePolicy) -> None:
+    for kind in asked.kinds:
+        if kind not in policy.sends:
+            raise FultrError(f"{kind}: is not sent, by the policy")
+    if "examination" in asked.kinds and asked.estimator not in policy.estimators:
+        raise FultrError(f"estimator {asked.estimator}: is not used, by the policy")
+
+
+def _shape(connection: sqlite3.Connection, path: Path, task: Task, policy: DevicePolicy) -> Shape:
+    """Which impressions count, if the task's are of their kind."""
+    schema, width, text = current_schema(path, connection)
+    if schema_digest(text) != task.schema or width != task.features:
+        raise FultrError("features: the task is about others than the log's")
+    longest = connection.execute("SELECT max(documents) FROM impressions WHERE schema = ?", (schema,)).fetchone()[0]
+    displayed = policy.displayed or longest
+    if displayed is None:
+        raise FultrError("the log has no impressions")
+    if displayed != task.displayed:
+        raise FultrError(f"displayed: the task counts {task.displayed} ranks, and the device {displayed}")
+    return Shape(schema, width, displayed)
+
+
+def _admitted(
+    connection: sqlite3.Connection, task: Task, policy: DevicePolicy, shape: Shape, asked: Asked, now: Moment
+) -> tuple[int, Chosen, Chosen | None]:
+    """Enter an answer, if there may be one; returns its number in the ledger, and what it is made from."""
+    ticks = move_clock(connection, now)
+    if (reason := over_limit(connection, policy, ticks)) is not None:
+        raise FultrError(reason)
+    training, held_out = choose(connection, "training", shape, policy), None
+    if task.judge:
+        try:
+            held_out = choose(connection, "held out", shape, policy)
+        except FultrError:
+            if not task.train:
+                raise  # else there is still an update, with a judgement of zeros
+    used = [part for part in (training, held_out) if part is not None]
+    for part in used:
+        close_batches(connection, part)
+    entry = Entry(
+        now.time,
+        "answered",
+        "" if held_out is not None or not task.judge else "without a judgement: too few held-out clicks",
+        asked,
+        impressions=sum(part.impressions for part in used),
+        clicks=sum(part.clicks for part in used),
+        batch=training.window.end_batch,
+    )
+    return enter(connection, entry, ticks), training, held_out
+
+
+def bounded(reply: Reply, training: Chosen, held_out: Chosen | None, policy: DevicePolicy) -> Reply:
+    """A reply within the policy's largest norm.
+
+    The update is scaled down to it; the estimator's sums are, all by the same factor, so that none has a norm above the
+    largest one times the impressions behind them; and so is the judgement, which keeps what it says of the rankers.
+    """
+    most = policy.largest_norm
+    judged = {"judged": most * (held_out.impressions if held_out else 0)}
+    beside = ("update", "trained", "judged")
+    sums: dict[str, NDArray[Any]] = dict(reply.sums)
+    if not all(np.isfinite(array).all() for array in sums.values()):
+        raise FultrError("what would be sent is not finite")
+    estimated = {name: most * training.impressions for name in sums if name not in beside}
+    for limits in ({"update": most}, estimated, judged):
+        there = {name: limit for name, limit in limits.items() if name in sums}
+        norms = {name: float(np.linalg.norm(sums[name].astype(np.float64))) for name in there}
+        factor = min((there[name] / norm for name, norm in norms.items() if norm > there[name]), default=1.0)
+        if factor < 1.0:
+            for name in there:
+                sums[name] = (sums[name] * factor).astype(sums[name].dtype)
+    return replace(reply, sums=sums)

@@ -37,7 +37,7 @@ from fultr.device.values import (
     query_hash,
     ranks_of_versions,
 )
-from fultr.device.view import DeviceStats, FeatureSchema, export_lines, read_schemas, read_stats
+from fultr.device.view import DeviceStats, FeatureSchema, current_schema, export_lines, read_schemas, read_stats
 
 _EVERY, _PAUSE = 100, 3600.0  # retention is applied after this many impressions, or seconds, of this process
 _LARGEST_ID = 2**63 - 1
@@ -202,8 +202,9 @@ class DeviceLog:
             return False
         with self._connected() as connection:
             added = connection.execute(
-                "INSERT OR IGNORE INTO clicks SELECT id, ?, ? FROM impressions WHERE id = ? AND documents >= ?",
-                (min(at, _LARGEST_ID), when, id_, min(at, _LARGEST_ID)),
+                "INSERT OR IGNORE INTO clicks SELECT id, ?1, ?2, value, click_checksum(id, ?1, ?2, value) "
+                "FROM impressions, settings WHERE id = ?3 AND documents >= ?1 AND name = 'batch'",
+                (min(at, _LARGEST_ID), when, id_),
             ).rowcount
             if added:
                 return True
@@ -367,12 +368,7 @@ def _schema(path: Path, connection: sqlite3.Connection, described: tuple[int, st
                 connection.execute("INSERT OR IGNORE INTO schemas (width, names) VALUES (?, ?)", described)
         found = connection.execute(*find).fetchone()
     else:
-        found = connection.execute(
-            "SELECT id, width FROM schemas ORDER BY "
-            "id = (SELECT schema FROM impressions ORDER BY id DESC LIMIT 1) DESC, id DESC LIMIT 1"
-        ).fetchone()
-    if found is None:
-        raise FultrError(f"{path}: is an empty log: open it with the names or the number of the features")
+        found = current_schema(path, connection)
     return int(found[0]), int(found[1])
 
 

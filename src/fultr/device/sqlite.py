@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from fultr.core.errors import FultrError
+from fultr.device.values import click_checksum
 
 APPLICATION = int.from_bytes(b"fult", "big")
 """`application_id` of the file, which distinguishes a log from other SQLite databases."""
@@ -53,11 +54,43 @@ STEPS = (
     ) WITHOUT ROWID;
     INSERT INTO settings VALUES ('query key', randomblob(32)), ('wipes', 0)
     """,
+    """
+    ALTER TABLE clicks ADD COLUMN batch INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE clicks ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+    UPDATE clicks SET checksum = click_checksum(impression, rank, time, batch);
+    CREATE TABLE parts (
+        name TEXT PRIMARY KEY,
+        first_batch INTEGER NOT NULL,
+        end_batch INTEGER NOT NULL,
+        first_impression INTEGER NOT NULL,
+        end_impression INTEGER NOT NULL,
+        fingerprint BLOB NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE ledger (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        ticks REAL NOT NULL,
+        time REAL NOT NULL,
+        outcome TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        run TEXT NOT NULL,
+        round TEXT NOT NULL,
+        kinds TEXT NOT NULL,
+        estimator TEXT NOT NULL,
+        sent TEXT NOT NULL,
+        impressions INTEGER NOT NULL,
+        clicks INTEGER NOT NULL,
+        batch INTEGER NOT NULL
+    );
+    CREATE INDEX ledger_by_outcome ON ledger (outcome, ticks);
+    INSERT INTO parts VALUES ('training', 0, 0, 0, 0, x''), ('held out', 0, 0, 0, 0, x'');
+    INSERT INTO settings VALUES ('batch', 0), ('ledger clock', '[0, 0, "", 0]'), ('earlier refusals', 0)
+    """,
 )
 """The steps from each version of the tables to the next, starting from an empty file; `user_version` counts them.
 
 AUTOINCREMENT: an id is never reused, so a late click on a forgotten impression is not taken for another's. The large
-columns come last, so that reading the others does not touch the pages that they fill.
+columns come last, so that reading the others does not touch the pages that they fill. For the same reason impressions
+have no column for their batch: as ids only grow, a batch is a range of them.
 """
 
 
@@ -104,6 +137,7 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA foreign_keys = ON")
         if write:
+            connection.create_function("click_checksum", 4, click_checksum, deterministic=True)
             connection.execute("PRAGMA secure_delete = ON")
             # In WAL mode, NORMAL never loses a finished transaction when the process is killed, and never corrupts. A
             # power cut may cost the events since the last checkpoint; FULL would wait for the disk at every event.

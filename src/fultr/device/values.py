@@ -74,6 +74,14 @@ def checksum(time: float, query: bytes, bits: int, documents: int, other_ranks: 
     return crc32(features, crc32(other_ranks or b"", begun))
 
 
+def click_checksum(impression: int, rank: int, time: float, batch: int) -> int:
+    """The same for a click; -1 for what cannot be one."""
+    try:
+        return crc32(struct.pack("<qqdq", impression, rank, time, batch))
+    except struct.error:
+        return -1
+
+
 def checked_time(time: float | None) -> float:
     """Seconds since 1970; now if None."""
     if time is None:

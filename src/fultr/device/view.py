@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fultr.device.records import COLUMNS, Stored
+from fultr.core.errors import FultrError
+from fultr.device.records import CLICK_COLUMNS, COLUMNS, Stored, checked_click
 from fultr.device.sqlite import STEPS, size_of
 
 
@@ -60,6 +61,17 @@ class DeviceStats:
     bytes: int
 
 
+def current_schema(path: Path, connection: sqlite3.Connection) -> tuple[int, int, str]:
+    """Id, number of features and text of the schema of the last impression."""
+    found = connection.execute(
+        "SELECT id, width, names FROM schemas ORDER BY "
+        "id = (SELECT schema FROM impressions ORDER BY id DESC LIMIT 1) DESC, id DESC LIMIT 1"
+    ).fetchone()
+    if found is None:
+        raise FultrError(f"{path}: is an empty log: open it with the names or the number of the features")
+    return int(found[0]), int(found[1]), str(found[2])
+
+
 def read_schemas(connection: sqlite3.Connection, current: int) -> list[FeatureSchema]:
     """All schemas that the log has been opened with."""
     rows = connection.execute(
@@ -99,7 +111,10 @@ def export_lines(connection: sqlite3.Connection, path: Path, current: int) -> It
     rows = connection.execute(f"SELECT version, schema, text, {COLUMNS} FROM impressions ORDER BY time, id")
     for version, schema, text, *row in rows:
         stored = Stored(*row)
-        clicks = connection.execute("SELECT rank, time FROM clicks WHERE impression = ? ORDER BY rank", (stored.id,))
+        found = connection.execute(
+            f"SELECT {CLICK_COLUMNS} FROM clicks WHERE impression = ? ORDER BY rank", (stored.id,)
+        )
+        clicks = [checked_click(path, *row) for row in found]
         ranks = stored.ranks()
         # As text, 16 and 32-bit numbers have no more digits than needed.
         features = [[float(value) for value in line] for line in stored.matrix(path, widths[schema]).astype(str)]
@@ -110,7 +125,7 @@ def export_lines(connection: sqlite3.Connection, path: Path, current: int) -> It
             "query": stored.query.hex(),
             "version": version,
             "text": text,
-            "clicks": [{"rank": rank, "time": when, "date": _date(when)} for rank, when in clicks],
+            "clicks": [{"rank": rank, "time": when, "date": _date(when)} for _, rank, when in clicks],
             "schema": schema,
             "stored_as": f"float{stored.bits}",
             "other_ranks": None if ranks is None else ranks.tolist(),

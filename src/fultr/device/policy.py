@@ -1,0 +1,50 @@
+"""What a device's owner lets it answer: the device keeps to this, whatever a server asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from fultr.core.settings import check, setting
+from fultr.core.settings_file import read_settings
+from fultr.federated.estimators import ESTIMATORS
+
+KINDS = ("update", "examination", "judgement")
+"""What an answer may hold: the update; the estimator's sums; and how good a ranker is by clicks that were held out."""
+
+
+@dataclass(frozen=True)
+class DevicePolicy:
+    """The limits of a device: the `[policy]` table of its node.toml.
+
+    An answer is made from closed batches of the log. Two answers come from the same clicks and impressions, or from
+    sets that differ by at least `least_clicks` clicks and `least_impressions` impressions.
+
+    >>> DevicePolicy(least_clicks=5, sends=["update"]).sends
+    ('update',)
+    """
+
+    least_clicks: int = setting(20, "Clicks by which two answers differ at least.", least=1)
+    least_impressions: int = setting(50, "Impressions by which two answers differ at least.", least=1)
+    window: Literal["all", "latest"] = setting("all", "What an answer is made from: all closed batches, or the latest.")
+    answers_a_day: int = setting(50, "Answers in 24 hours, at most.", least=0)
+    answers_in_all: int = setting(2000, "Answers in all, at most.", least=0)
+    seconds_apart: float = setting(0.5, "Seconds between two answers, at least.", least=0)
+    estimators: tuple[str, ...] = setting(
+        tuple(ESTIMATORS), "Estimators of examination that it sends sums for.", choices=ESTIMATORS
+    )
+    sends: tuple[str, ...] = setting(KINDS, "What it is willing to send.", choices=KINDS)
+    held_out: float = setting(0.2, "Share of its impressions that only judge rankers.", least=0, below=1)
+    largest_norm: float = setting(
+        10.0, "Largest norm of an update; of other sums, per impression. Larger ones are scaled down.", above=0
+    )
+    displayed: int = setting(0, "Ranks that count, K; 0: those of the longest list in the log.", least=0, most=1000)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @classmethod
+    def read(cls, path: str | Path) -> DevicePolicy:
+        """From the `[policy]` table of a TOML file; what it does not say has its default."""
+        return read_settings(cls, path, table="policy")
