@@ -9,6 +9,7 @@ import pytest
 import fultr
 from fultr.clicks.log import ClickLog, Records
 from fultr.rankers.model import MODELS, model_named
+from fultr.rankers.plain import PLAIN
 from fultr.rankers.ranker import Ranker
 from fultr.rankers.training import training_with
 from fultr.study.policy import display
@@ -42,6 +43,31 @@ def test_a_ranker_scores_the_same_alone_among_others_and_with_any_threads(name, 
     np.testing.assert_array_equal(model.scores(weights, data.features, threads=3), together)
     np.testing.assert_array_equal(model.scores(weights[2:3], data.features)[:, 0], together[:, 2])
     np.testing.assert_array_equal(model.scores(weights, data.features[4:9]), together[4:9])
+
+
+def test_every_model_has_its_plain_form():
+    assert list(PLAIN) == list(MODELS)
+
+
+@pytest.mark.parametrize("features", [1, 7, 64, 519])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_plain_form_scores_the_same_up_to_rounding(name, features):
+    """What a device computes with NumPy alone: another order only where scores differ by less than rounding."""
+    model, rng = model_named(name, features), np.random.default_rng(features)
+    assert PLAIN[name].size(features) == model.size
+    weights = model.initial(seed=1)
+    rows = rng.standard_normal((400, features)).astype(np.float32)
+    rows[200:300] = rows[100:200]
+    own = PLAIN[name].scores(weights, rows)
+    compiled = model.scores(weights[np.newaxis], rows)[:, 0]
+    assert own.dtype == np.float32
+    np.testing.assert_array_equal(own[200:300], own[100:200])  # equal documents, equal scores
+    np.testing.assert_array_equal(PLAIN[name].scores(weights, rows[150:151]), own[150:151])
+    # For float32 sums in any order: n 2^-24 of the sum of absolute products.
+    bound = (features + 2) * 2.0**-24 * float((np.abs(rows) @ np.abs(weights)).max())
+    assert np.abs(own - compiled).max() <= bound
+    order, other = np.argsort(-own, kind="stable"), np.argsort(-compiled, kind="stable")
+    assert np.abs(own[order] - own[other]).max() <= 2 * bound
 
 
 def records_of(data, clients: int, click_rate: float) -> Records:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from fultr.clicks.log import ClickLog, Display, Records
+from fultr.clicks.log_kernels import each_impression
 from fultr.federated.credit.clipping import clipped
 from fultr.federated.credit.ips import credit
-from fultr.federated.fedips import each_impression
 from fultr.federated.settings import LocalTraining
 from fultr.rankers.linear import Linear
 from fultr.rankers.training import training_with

@@ -128,11 +128,12 @@ def test_the_model_is_valid_and_tells_what_it_is(version):
     assert told["version"] == version.name
     assert told["digest"] == version.digest
     assert json.loads(told["feature_ids"]) == version.ranker.feature_ids.tolist()
-    assert json.loads(told["feature_names"]) == list(version.feature_names)
+    assert json.loads(told["feature_names"]) == list(version.ranker.feature_names)
     assert json.loads(told["normalised"]) is True
     assert to_onnx(version) == to_onnx(version)
     plain = onnx.load_from_string(to_onnx(version.ranker))
     told = {entry.key: entry.value for entry in plain.metadata_props}
+    assert json.loads(told["feature_names"]) == list(version.ranker.feature_names)  # they are the ranker's own
     assert (told["version"], told["digest"]) == ("", digest_of(version.ranker.to_content()))
     assert "ReduceMin" not in str(onnx.load_from_string(to_onnx(ranker_for([1, 2], normalised=False))).graph)
 
@@ -175,11 +176,11 @@ def test_the_json_tells_what_it_is(version):
     assert (content["format"], content["version"]) == ("fultr phone ranker 1", version.name)
     assert content["digest"] == version.digest
     assert content["feature_ids"] == version.ranker.feature_ids.tolist()
-    assert content["feature_names"] == list(version.feature_names)
+    assert content["feature_names"] == list(version.ranker.feature_names)
     np.testing.assert_array_equal(np.float32(content["weights"]), version.ranker.weights)
     assert any("lowest" in sentence for sentence in content["how_to_score"])
     plain = json.loads(to_json(ranker_for([1, 2], normalised=False)))
-    assert plain["version"] is None
+    assert (plain["version"], plain["normalised"], plain["feature_names"]) == (None, False, ["1", "2"])
     assert not any("lowest" in sentence for sentence in plain["how_to_score"])
 
 

@@ -15,7 +15,7 @@ from fultr.rankers.ranker import Ranker
 @pytest.fixture
 def ranker() -> Ranker:
     weights = np.random.default_rng(0).standard_normal(7).astype(np.float32) * np.float32(1e-7)
-    return Ranker(weights, np.arange(1, 8), training={"seed": 3})
+    return Ranker(weights, np.arange(1, 8), training={"seed": 3}, feature_names=tuple("gfedcba"))
 
 
 def test_a_saved_ranker_is_the_same_to_the_last_bit(ranker, tmp_path):
@@ -24,6 +24,7 @@ def test_a_saved_ranker_is_the_same_to_the_last_bit(ranker, tmp_path):
     np.testing.assert_array_equal(again.weights, ranker.weights)
     np.testing.assert_array_equal(again.feature_ids, ranker.feature_ids)
     assert again.training == {"seed": 3}
+    assert again.feature_names == tuple("gfedcba")
     assert [path.name for path in tmp_path.iterdir()] == ["r.json"]
     data = plain.random_data(np.random.default_rng(0), features=7)
     np.testing.assert_array_equal(again.score(data), ranker.score(data))
@@ -46,6 +47,10 @@ def test_a_saved_ranker_is_the_same_to_the_last_bit(ranker, tmp_path):
         (lambda c: json.dumps(c | {"feature_ids": [7, 6, 5, 4, 3, 2, 1]}), "expected ascending whole numbers"),
         (lambda c: json.dumps(c | {"feature_ids": [1.5, 2, 3, 4, 5, 6, 7]}), "expected ascending whole numbers"),
         (lambda c: json.dumps(c | {"normalised": "false"}), "normalised: expected true or false"),
+        (lambda c: json.dumps(c | {"feature_names": ["a"]}), "feature_names: expected 7 different names"),
+        (lambda c: json.dumps(c | {"feature_names": ["a"] * 7}), "feature_names: expected 7 different names"),
+        (lambda c: json.dumps(c | {"feature_names": [1, 2, 3, 4, 5, 6, 7]}), "feature_names: expected 7 different"),
+        (lambda c: json.dumps(c | {"model": "cubic"}), "model: expected one of linear; found 'cubic'"),
         (lambda c: "[" * 200_000, "found no JSON"),
         (lambda c: json.dumps(c | {"weights": [float("nan")] * 7}), "a weight is not finite"),
     ],

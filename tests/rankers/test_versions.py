@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +86,7 @@ def test_everything_comes_back(tmp_path):
         assert found.metrics["one query"] == {"mean": 0.2, "standard_error": None, "queries": 1}
         assert found.metrics["bare"] == {"mean": 0.5, "standard_error": None}
         assert found.metrics["given"] == {"mean": 1, "standard_error": 0.25}
-        assert (found.parent, found.note, found.feature_names) == (None, "the fïrst", tuple(names))
+        assert (found.parent, found.note, found.ranker.feature_names) == (None, "the fïrst", tuple(names))
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", found.made)
         assert found.name == f"v0001-{found.digest[:6]}"
         assert repr(found) == f"Version({found.name}, Ranker(linear, 7 features))"
@@ -132,11 +133,15 @@ def test_lineage(versions):
 def test_feature_names_pass_to_children_with_the_same_features(tmp_path):
     versions = Versions(tmp_path)
     names = tuple("abcdefg")
-    assert write(versions).feature_names == tuple("1234567")
-    assert write(versions, feature_names=names).feature_names == names
-    assert write(versions, parent="latest").feature_names == names
+    assert write(versions).ranker.feature_names == tuple("1234567")
+    assert write(versions, feature_names=names).ranker.feature_names == names
+    assert write(versions, parent="latest").ranker.feature_names == names
     other = Ranker(np.float32([1, 2]), np.array([4, 9]))
-    assert versions.write(other, parent="latest", configuration={}, metrics={}).feature_names == ("4", "9")
+    child = versions.write(other, parent="latest", configuration={}, metrics={})
+    assert (child.ranker.feature_names, child.ranker.named) == (("4", "9"), False)
+    own = replace(some_ranker(), feature_names=tuple("gfedcba"))
+    kept = versions.write(own, parent="v0002", configuration={}, metrics={})
+    assert kept.ranker.feature_names == own.feature_names == Ranker.load(file_of(versions, "latest")).feature_names
 
 
 WRITER = """
@@ -268,8 +273,10 @@ def test_a_version_that_is_not_there(versions, tmp_path):
         (dict(metrics={"NDCG@5": float("inf")}), "cannot be written as JSON"),
         (dict(configuration={"rate": float("nan")}), "cannot be written as JSON"),
         (dict(configuration={"rate": object()}), "cannot be written as JSON"),
-        (dict(feature_names=["a"]), "feature_names: expected 7 names, one per feature"),
-        (dict(feature_names="abcdefg"), "feature_names: expected 7 names"),
+        (dict(feature_names=["a"]), "feature_names: expected 7 different names, one per feature"),
+        (dict(feature_names="abcdefg"), "feature_names: expected 7 different names"),
+        (dict(feature_names=[]), "feature_names: expected 7 different names"),
+        (dict(feature_names=[*"abcdef", "a"]), "feature_names: expected 7 different names"),
     ],
 )
 def test_what_cannot_be_written_leaves_nothing(versions, others, message):

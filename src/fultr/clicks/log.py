@@ -7,11 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numba import njit
 
-from fultr.core.arrays import Bools, Float32s, Float64s, Int32s, Int64s, UInt8s
+from fultr.core.arrays import Bools, Float32s, Int32s, Int64s, UInt8s
 from fultr.core.checks import check_number, check_seed
-from fultr.core.streams import Purpose, uniforms
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,20 +37,6 @@ class ClickLog:
         """How many clicks each client made."""
         total = np.r_[0, np.cumsum(self.clicks.sum(axis=1, dtype=np.int64))]
         return np.diff(total[self.offsets])
-
-
-@njit(nogil=True, cache=True)
-def each_impression(of_clients: Float64s, offsets: Int64s) -> Float64s:
-    """Numbers [clients, parts, K] as [impressions, K]; impression i of a client belongs to part i mod parts."""
-    _, parts, ranks = of_clients.shape
-    rows = np.empty((offsets[-1], ranks))
-    for u in range(offsets.size - 1):
-        part = 0
-        for i in range(offsets[u], offsets[u + 1]):
-            for k in range(ranks):
-                rows[i, k] = of_clients[u, part, k]
-            part = part + 1 if part + 1 < parts else 0
-    return rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +138,8 @@ class Records:
 
         An impression's side depends on its number and the seed alone: it stays there in every later training.
         """
+        from fultr.core.streams import Purpose, uniforms  # compiled: only training needs it
+
         check_number("share", share, least=0, most=1)
         check_seed(seed)
         numbers = np.arange(self.log.queries.size) if self.impressions is None else self.impressions

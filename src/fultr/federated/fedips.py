@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fultr.clicks.log import Records, each_impression
+from fultr.clicks.log import Records
+from fultr.clicks.log_kernels import each_impression
 from fultr.core.arrays import Arrays, Float32s, Float64s
 from fultr.core.errors import FultrError
 from fultr.federated.aggregate import add_rows

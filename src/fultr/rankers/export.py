@@ -41,7 +41,7 @@ def to_onnx(ranker: Ranker | Version) -> bytes:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
         raise FultrError(_MISSING.format("onnx")) from None
-    given, name, digest, names = _described(ranker)
+    given, name, digest = _described(ranker)
     width = given.weights.size
     nodes = [helper.make_node("Cast", ["features"], ["raw"], to=TensorProto.DOUBLE)]
     constants = {"weights": given.weights.astype(np.float64)}
@@ -69,7 +69,7 @@ def to_onnx(ranker: Ranker | Version) -> bytes:
         "digest": digest,
         "normalised": json.dumps(given.normalised),
         "feature_ids": json.dumps(given.feature_ids.tolist()),
-        "feature_names": json.dumps(names),
+        "feature_names": json.dumps(given.feature_names),
     }
     helper.set_model_props(model, properties)
     return model.SerializeToString(deterministic=True)
@@ -119,7 +119,7 @@ def to_json(ranker: Ranker | Version) -> str:
     >>> content["weights"], content["normalised"], content["example"]["scores"]
     ([1.0, 0.25], True, [0.4375, 1.0, 0.25])
     """
-    given, name, digest, names = _described(ranker)
+    given, name, digest = _described(ranker)
     features = _example(given.weights.size)
     scores, tolerance = _scores(given, features)
     content = {
@@ -128,7 +128,7 @@ def to_json(ranker: Ranker | Version) -> str:
         "digest": digest,
         "normalised": given.normalised,
         "feature_ids": given.feature_ids.tolist(),
-        "feature_names": names,
+        "feature_names": given.feature_names,
         "weights": given.to_content()["weights"],
         "how_to_score": _in_words(given.normalised),
         "example": {"features": features.tolist(), "scores": scores.tolist(), "tolerance": tolerance},
@@ -137,14 +137,14 @@ def to_json(ranker: Ranker | Version) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _described(ranker: Ranker | Version) -> tuple[Ranker, str | None, str, list[str]]:
-    """The ranker, the name of its version, its digest and the names of its features."""
+def _described(ranker: Ranker | Version) -> tuple[Ranker, str | None, str]:
+    """The ranker, the name of its version and its digest."""
     model = ranker.ranker.model if isinstance(ranker, Version) else ranker.model
     if model != "linear":
         raise FultrError(f"model: only linear rankers can be exported, found {model!r}")
     if isinstance(ranker, Version):
-        return ranker.ranker, ranker.name, ranker.digest, list(ranker.feature_names)
-    return ranker, None, digest_of(ranker.to_content()), [str(i) for i in ranker.feature_ids.tolist()]
+        return ranker.ranker, ranker.name, ranker.digest
+    return ranker, None, digest_of(ranker.to_content())
 
 
 def _in_words(normalised: bool) -> list[str]:
@@ -154,7 +154,7 @@ def _in_words(normalised: bool) -> list[str]:
     ]
     return [
         "Take all documents of one query together." if normalised else "Take the documents of a query.",
-        "A document has one number for each of feature_ids, in that order; a missing feature is 0.",
+        "A document has one number for each of feature_names, in that order; a missing feature is 0.",
         *(scaled if normalised else []),
         "A document's score is the sum over the features of weight times value.",
         "Show the document with the highest score first.",

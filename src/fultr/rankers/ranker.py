@@ -6,16 +6,19 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fultr.core.arrays import Float32s, Int64s
+from fultr.core.checks import check_choice
 from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
-from fultr.data.ranking import RankingData
-from fultr.rankers.metrics import ranking
-from fultr.rankers.model import MODELS, model_named
+from fultr.rankers.model import model_named
+from fultr.rankers.plain import PLAIN
+
+if TYPE_CHECKING:
+    from fultr.data.ranking import RankingData
 
 FORMAT = "fultr ranker 1"
 
@@ -30,11 +33,15 @@ class Ranker:
         normalised: was it trained on features scaled to [0, 1] within each query?
         training: how it was trained, for people to read.
         model: the model's name.
+        feature_names: what the features are called, all differently; those that were given no names have their ids.
 
+    >>> from fultr.data.ranking import RankingData
     >>> ranker = Ranker(np.float32([1, 0]), np.array([1, 2]))
     >>> data = RankingData.from_arrays([[0.1, 5.0], [0.7, 1.0]], labels=[0, 1], query_ids=[1, 1])
     >>> ranker.rank(data).tolist()
     [1, 0]
+    >>> ranker.feature_names, ranker.named
+    (('1', '2'), False)
     """
 
     weights: Float32s
@@ -42,14 +49,29 @@ class Ranker:
     normalised: bool = True
     training: dict[str, Any] = field(default_factory=dict)
     model: str = "linear"
+    feature_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        size = model_named(self.model, self.feature_ids.size).size
+        check_choice("model", self.model, PLAIN)
+        features, names = self.feature_ids.size, self.feature_names
+        size = PLAIN[self.model].size(features)
         if self.weights.dtype != np.float32 or self.weights.shape != (size,):
-            raise ValueError(f"weights: expected {size} float32 for {self.feature_ids.size} feature ids")
+            raise ValueError(f"weights: expected {size} float32 for {features} feature ids")
+        if not names:
+            object.__setattr__(self, "feature_names", self._ids())
+        elif len(names) != features or not all(isinstance(name, str) for name in names) or len(set(names)) < features:
+            raise ValueError(f"feature_names: expected {features} different names, one per feature")
 
     def __repr__(self) -> str:
         return f"Ranker({self.model}, {self.feature_ids.size} features)"
+
+    def _ids(self) -> tuple[str, ...]:
+        return tuple(str(i) for i in self.feature_ids.tolist())
+
+    @property
+    def named(self) -> bool:
+        """Were the features given names?"""
+        return self.feature_names != self._ids()
 
     def score(self, data: RankingData) -> Float32s:
         """The score of each document; higher is better."""
@@ -62,6 +84,8 @@ class Ranker:
 
     def rank(self, data: RankingData) -> Int64s:
         """Rows of `data`, query by query, best document first; equal scores in a fixed random order."""
+        from fultr.rankers.metrics import ranking  # compiled
+
         return ranking(self.score(data), data)
 
     def to_content(self) -> dict[str, Any]:
@@ -73,6 +97,7 @@ class Ranker:
             "model": self.model,
             "normalised": self.normalised,
             "feature_ids": self.feature_ids.tolist(),
+            "feature_names": list(self.feature_names),
             "weights": [float(str(w)) for w in self.weights],  # the shortest digits that restore the float32
             "training": self.training,
         }
@@ -91,9 +116,11 @@ class Ranker:
                 raise ValueError("normalised: expected true or false")
             if not np.isfinite(weights).all():
                 raise ValueError("a weight is not finite")
-            if not isinstance(content["model"], str) or content["model"] not in MODELS:
-                raise ValueError(f"model: expected one of {', '.join(MODELS)}; found {str(content['model'])[:40]!r}")
-            ranker = cls(weights, feature_ids, content["normalised"], dict(content["training"]), content["model"])
+            if not isinstance(content["model"], str) or content["model"] not in PLAIN:
+                raise ValueError(f"model: expected one of {', '.join(PLAIN)}; found {str(content['model'])[:40]!r}")
+            names = tuple(content.get("feature_names", ()))
+            training, model = dict(content["training"]), content["model"]
+            ranker = cls(weights, feature_ids, content["normalised"], training, model, names)
         except KeyError as error:
             raise FultrError(f"{path}: damaged ranker file: {error.args[0]} is missing") from None
         except (TypeError, ValueError, OverflowError) as error:

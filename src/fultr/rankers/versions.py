@@ -15,12 +15,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from numbers import Real
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fultr.core.errors import FultrError
 from fultr.core.files import make_folder, written_whole
@@ -35,8 +37,7 @@ class Version:
 
     Attributes:
         name: such as "v0003-1f2ab9": its number in the folder and the beginning of its digest.
-        ranker: the ranker itself.
-        feature_names: one per feature; its id if it has no name.
+        ranker: the ranker itself, with the names of its features.
         parent: the name of the version that its training started from, or None.
         configuration: how it was made.
         metrics: its quality: under each name a "mean", its "standard_error" (None if unknown), and whatever else was
@@ -49,7 +50,6 @@ class Version:
 
     name: str
     ranker: Ranker
-    feature_names: tuple[str, ...]
     parent: str | None
     configuration: dict[str, Any]
     metrics: dict[str, dict[str, Any]]
@@ -103,7 +103,7 @@ class Versions:
             metrics: how good it is: under each name a `Summary`, an `Estimate`, a mapping with a "mean" and a
                 "standard_error", or a bare number, whose standard error then is unknown.
             note: for people.
-            feature_names: one per feature; None: the parent's if it has the same features, else their ids.
+            feature_names: one per feature; None: the ranker's own, or those of a parent with the same features.
         """
         before = None if parent is None else self.read(parent)
         section = {
@@ -114,11 +114,9 @@ class Versions:
             "made": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "fultr": version_of("fultr"),
         }
-        names = list(_feature_names(ranker, before, feature_names))
+        named = _named(ranker, before, feature_names)
         try:  # from here on as a reader will see it: lists for tuples, strings as keys
-            content = json.loads(
-                json.dumps({**ranker.to_content(), "feature_names": names, "version": section}, allow_nan=False)
-            )
+            content = json.loads(json.dumps({**named.to_content(), "version": section}, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise FultrError(
                 f"{self.folder}: the configuration, metrics or note cannot be written as JSON: {error}; "
@@ -217,18 +215,15 @@ def _read_version(file: Path, named: bool = False) -> Version:
 def _version_from(content: dict[str, Any], path: Path) -> Version:
     ranker = Ranker.from_content(content, path)
     try:
-        section, names = content["version"], content["feature_names"]
+        section = content["version"]
         if not isinstance(section["number"], int) or section["number"] < 1:
             raise ValueError("number: expected a whole number from 1")
         parent = section["parent"]
         if parent is not None and (not _NAME.fullmatch(parent) or _number(parent) >= section["number"]):
             raise ValueError("parent: expected the name of an earlier version")
-        if len(names) != ranker.feature_ids.size or not all(isinstance(name, str) for name in names):
-            raise ValueError("feature_names: expected one text per feature")
         return Version(
             name=_name_of(content),
             ranker=ranker,
-            feature_names=tuple(names),
             parent=parent,
             configuration=dict(section["configuration"]),
             metrics={name: dict(value) for name, value in section["metrics"].items()},
@@ -266,12 +261,14 @@ def _metric(name: str, value: Any) -> dict[str, Any]:
     return {key: None if isinstance(v, float) and math.isnan(v) else v for key, v in plain.items()}
 
 
-def _feature_names(ranker: Ranker, parent: Version | None, given: Sequence[str] | None) -> Sequence[str]:
-    ids = ranker.feature_ids.tolist()
+def _named(ranker: Ranker, parent: Version | None, given: Sequence[str] | None) -> Ranker:
+    """The ranker, its features called by the names that a version of it has."""
     if given is not None:
-        if isinstance(given, str) or len(given) != len(ids) or not all(isinstance(name, str) for name in given):
-            raise FultrError(f"feature_names: expected {len(ids)} names, one per feature, found {str(given)[:40]}")
-        return given
-    if parent is not None and parent.ranker.feature_ids.tolist() == ids:
-        return parent.feature_names
-    return [str(i) for i in ids]
+        with suppress(ValueError):
+            if given and not isinstance(given, str):
+                return replace(ranker, feature_names=tuple(given))
+        count = ranker.feature_ids.size
+        raise FultrError(f"feature_names: expected {count} different names, one per feature, found {str(given)[:40]}")
+    if not ranker.named and parent is not None and np.array_equal(parent.ranker.feature_ids, ranker.feature_ids):
+        return replace(ranker, feature_names=parent.ranker.feature_names)
+    return ranker

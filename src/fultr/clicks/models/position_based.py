@@ -9,7 +9,8 @@ import numpy as np
 from numba import njit
 from scipy.special import ndtr, ndtri
 
-from fultr.clicks.log import ClickLog, each_impression
+from fultr.clicks.log import ClickLog
+from fultr.clicks.log_kernels import each_impression
 from fultr.clicks.sessions import run_sessions
 from fultr.clicks.settings import ClickModel
 from fultr.core.arrays import Float64s, UInt8s
