@@ -96,6 +96,36 @@ def test_a_device_loads_little():
     assert {name for name in found if name.startswith("fultr.data.")} <= {"fultr.data.ranking"}
 
 
+SEARCH = """
+import tempfile
+from pathlib import Path
+import fultr
+from fultr.device.current import write_current
+import numpy as np
+
+folder = Path(tempfile.mkdtemp())
+ranker = fultr.Ranker(np.float32([1]), np.array([1]), feature_names=("match",))
+version = fultr.Versions(folder).write(ranker, parent=None, configuration={}, metrics={})
+write_current(folder, version.name)
+with fultr.Search(folder / "search.db", {"match": lambda query, text: query in text}, rankers=folder) as search:
+    results = search.rank("pizza", ["pasta", "pizza"])
+    assert results[0] == "pizza" and results.version == version.name
+    assert results.clicked(0)
+with fultr.DeviceLog.open(folder / "search.db", features=["match"]) as log:
+    assert log.log_click(log.log_impression("pizza", [[1.0]]), rank=1)
+    assert log.records().log.clicks.tolist() == [[1, 0], [1, 0]]
+"""
+
+
+@pytest.mark.process
+def test_an_application_that_searches_loads_numpy_and_nothing_else_that_is_large():
+    found = loaded_by(SEARCH)
+    large = {"numba", "llvmlite", "scipy", "pyarrow", "matplotlib", "flwr", "joblib", "pandas", "rich", "click"}
+    assert not large & found
+    ours = {name.removeprefix("fultr.").split(".")[0] for name in found if name.startswith("fultr.")}
+    assert ours == {"core", "clicks", "rankers", "device"}
+
+
 HELP = """
 import contextlib, io, os, sys
 import click

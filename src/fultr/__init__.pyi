@@ -11,6 +11,7 @@ from .data.letor.writer import write_letor as write_letor
 from .data.load import load as load
 from .data.ranking import RankingData as RankingData
 from .device.log import DeviceLog as DeviceLog
+from .device.search import Search as Search
 from .federated.settings import Estimator as Estimator
 from .federated.settings import FedAvg as FedAvg
 from .federated.settings import FedIPS as FedIPS

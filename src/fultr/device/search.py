@@ -1,0 +1,258 @@
+"""Search on a device, as its application sees it: results in the ranker's order, and a log of what was clicked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Generic, TypeVar, overload
+
+import numpy as np
+
+from fultr.core.arrays import Float32s, Int64s
+from fultr.core.checks import UnknownNameError, check_number, number_fits, written
+from fultr.core.errors import FultrError
+from fultr.device.current import Stamp, read_current, stamp
+from fultr.device.features import LARGEST, Column, Feature, Features
+from fultr.device.log import DeviceLog
+from fultr.rankers.plain import PLAIN, scaled
+from fultr.rankers.ranker import Ranker
+
+Document = TypeVar("Document")
+_logger = logging.getLogger("fultr.search")
+
+
+class Search:
+    """Ranks candidates with the current version of the ranker, and logs what is displayed and clicked.
+
+    Threads may share one. Neither a damaged version nor a log that cannot be written stops a search: the logger
+    "fultr.search" gets a warning, and the previous ranker stays in use.
+
+    Attributes:
+        log: where impressions and clicks are stored.
+        displayed: how many documents are displayed at most.
+        normalised: are features scaled to [0, 1] within each query?
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> features = {"length": lambda query, text: len(text), "match": lambda query, text: query in text}
+    >>> with Search(folder / "search.db", features, default={"match": 1.0, "length": -0.1}) as search:
+    ...     results = search.rank("pizza", ["the best pasta", "a pizza oven", "pizza"])
+    ...     results[0], len(results), results.clicked(1)
+    ('pizza', 3, True)
+    """
+
+    def __init__(
+        self,
+        log: DeviceLog | str | os.PathLike[str],
+        features: Mapping[str, Feature] = MappingProxyType({}),
+        *,
+        columns: Mapping[str, Column] = MappingProxyType({}),
+        rankers: str | os.PathLike[str] | None = None,
+        default: Ranker | Mapping[str, float] | None = None,
+        displayed: int = 10,
+        normalised: bool = True,
+        hold_text: bool = False,
+    ) -> None:
+        """Open the log, and look for the current version.
+
+        Args:
+            log: the path of a log, which is opened with these features, or created; or an open log that has them.
+            features: by name, functions of the query and one candidate that return a number.
+            columns: likewise, functions of the query and the list of all candidates that return one number each.
+            rankers: a folder of versions in which a node names the current one (`fultr.device.current`).
+            default: ranks until the first version arrives: a ranker, or weights by the features' names, 0 for those
+                left out. None: candidates keep the order in which they are given.
+            displayed: how many documents the application displays at most.
+            normalised: features are scaled to [0, 1] within each query, before they are logged and before they are
+                scored; a ranker must have been trained on such features. The federation's settings must say the same.
+            hold_text: keep the text of queries in a log that is given by its path.
+        """
+        check_number("displayed", displayed, least=1, most=1000, whole=True)
+        self.displayed, self.normalised = displayed, normalised
+        self._features = Features.of(features, columns)
+        if isinstance(log, DeviceLog):
+            if hold_text:
+                raise FultrError("hold_text: expected a log given by its path; open the log itself with hold_text=True")
+            self._features = self._features.in_order_of(log)
+        self._in_use = self._default(default)
+        self._opens = not isinstance(log, DeviceLog)
+        self.log = (
+            log if isinstance(log, DeviceLog)
+            else DeviceLog.open(log, features=self._features.names, hold_text=hold_text)
+        )  # fmt: skip
+        self._rankers = None if rankers is None else Path(rankers)
+        self._lock = threading.Lock()
+        self._seen: Stamp = None
+        self._said = ""
+        self._current()
+
+    def __enter__(self) -> Search:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the log, unless it was given open."""
+        if self._opens:
+            self.log.close()
+
+    @property
+    def version(self) -> str:
+        """The name of the version in use, which impressions are logged with; "default" before the first."""
+        return self._current().name
+
+    def rank(self, query: str | bytes | int, candidates: Iterable[Document]) -> Results[Document]:
+        """Rank a query's candidates, best first, equal ones in the order given; log what is to be displayed.
+
+        Call it when results are displayed: each call is an impression, except where there are no candidates.
+        """
+        if isinstance(query, bool) or not isinstance(query, str | bytes | int | np.integer):
+            raise FultrError(f"query: expected text, bytes or a whole number, found {type(query).__name__}")
+        documents = list(candidates)
+        if not documents:
+            return Results(self, [], None, 0, self.version)
+        matrix = self._features.matrix(query, documents)
+        if self.normalised:
+            matrix = scaled(matrix)
+        ranker = self._current()
+        order = ranker.order(matrix)
+        shown = matrix[order[: self.displayed]]
+        impression = self._log_impression(query, shown, ranker.name)
+        return Results(self, [documents[i] for i in order], impression, len(shown), ranker.name)
+
+    def _current(self) -> _InUse:
+        """The ranker to use now; reads the folder again if `current` has been replaced."""
+        if self._rankers is not None and stamp(self._rankers) != self._seen:
+            with self._lock:
+                seen = stamp(self._rankers)  # before reading: what changes meanwhile is noticed next time
+                if seen != self._seen:
+                    self._in_use, self._seen = self._read(self._rankers), seen
+        return self._in_use
+
+    def _read(self, folder: Path) -> _InUse:
+        try:
+            version = read_current(folder)
+            if version is None:
+                raise FultrError(f"{folder / 'current'}: is no longer there")
+            return self._fitted(version.ranker, version.name, f"{folder}: version {version.name}")
+        except FultrError as error:
+            _logger.warning("%s; %s stays in use", error, self._in_use.name)
+            return self._in_use
+
+    def _default(self, default: Ranker | Mapping[str, float] | None) -> _InUse:
+        names = self._features.names
+        if default is None:
+            return _InUse("default", None, np.arange(len(names)))
+        if not isinstance(default, Ranker | Mapping):
+            raise FultrError(f"default: expected a ranker, weights by name, or None; found {written(default)}")
+        if not isinstance(default, Ranker):
+            weights = np.zeros(len(names), np.float32)
+            for name, weight in default.items():
+                if name not in names:
+                    raise UnknownNameError(str(name), names, "feature in default:")
+                check_number(f"default: {name}", weight, least=-LARGEST, most=LARGEST)
+                weights[names.index(name)] = weight
+            default = Ranker(weights, np.arange(1, len(names) + 1), self.normalised, feature_names=tuple(names))
+        return self._fitted(default, "default", "default")
+
+    def _fitted(self, ranker: Ranker, name: str, place: str) -> _InUse:
+        """The ranker with the columns that it takes, found by the names of features.
+
+        Features without names are those of the log it was trained on: all of them, in the same order.
+        """
+        if ranker.normalised != self.normalised:
+            kinds = {True: "normalised features", False: "features that are not normalised"}
+            raise FultrError(
+                f"{place}: expected a ranker for {kinds[self.normalised]}, found one for {kinds[ranker.normalised]}"
+            )
+        names = self._features.names
+        if not ranker.named and ranker.feature_ids.tolist() == list(range(1, len(names) + 1)):
+            return _InUse(name, ranker, np.arange(len(names)))
+        missing = [repr(feature) for feature in ranker.feature_names if feature not in names]
+        if missing:
+            more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+            raise FultrError(f"{place}: needs {', '.join(missing[:3])}{more}, not among the features of this search")
+        return _InUse(name, ranker, np.array([names.index(feature) for feature in ranker.feature_names]))
+
+    def _log_impression(self, query: str | bytes | int, shown: Float32s, version: str) -> int | None:
+        try:
+            text = query if isinstance(query, str) else None
+            return self.log.log_impression(query, shown, version=version, text=text)
+        except FultrError as error:
+            self._say(f"an impression was not logged: {error}")
+            return None
+
+    def _log_click(self, impression: int, rank: int) -> bool:
+        try:
+            return self.log.log_click(impression, rank)
+        except FultrError as error:
+            self._say(f"a click was not logged: {error}")
+            return False
+
+    def _say(self, warning: str) -> None:
+        """Once, while the same thing happens again and again."""
+        if warning != self._said:
+            self._said = warning
+            _logger.warning("%s", warning)
+
+
+class Results(Sequence[Document], Generic[Document]):
+    """Documents in the order of display, best first: all candidates, of which the first few are displayed.
+
+    Attributes:
+        version: the name of the version that ranked them.
+    """
+
+    def __init__(
+        self, search: Search, documents: list[Document], impression: int | None, displayed: int, version: str
+    ) -> None:
+        """Made by `Search.rank`."""
+        self.version = version
+        self._search, self._documents = search, documents
+        self._impression, self._displayed = impression, displayed
+
+    @overload
+    def __getitem__(self, index: int) -> Document: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: int | slice) -> Document | list[Document]:
+        return self._documents[index]
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def __repr__(self) -> str:
+        return f"Results({len(self)} documents, {self._displayed} displayed, {self.version})"
+
+    def clicked(self, index: int) -> bool:
+        """Log a click on the document at an index, from 0. A second click on it changes nothing.
+
+        Returns:
+            Whether the log has it. False: the impression could not be logged, or has been forgotten.
+        """
+        if not number_fits(index, whole=True, least=0, most=self._displayed - 1):
+            wanted = f"0 to {self._displayed - 1}, a displayed document" if self._displayed else "no click: no results"
+            raise FultrError(f"clicked: expected {wanted}; found {written(index)}")
+        return self._impression is not None and self._search._log_click(self._impression, int(index) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _InUse:
+    """A ranker that fits the search; None: documents stay in the order given."""
+
+    name: str
+    ranker: Ranker | None
+    columns: Int64s
+
+    def order(self, features: Float32s) -> Int64s:
+        """Rows of the features, best first; equal scores in the order given."""
+        if self.ranker is None:
+            return np.arange(len(features))
+        scores = PLAIN[self.ranker.model].scores(self.ranker.weights, features[:, self.columns])
+        return np.argsort(-scores, kind="stable")
