@@ -8,6 +8,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+import fultr
 from fultr.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,37 @@ def test_the_example_runs(tmp_path, monkeypatch):
     corrected, biased = names["run"], names["biased"]
     assert corrected.curve.ndcg["test"][-1] > biased.curve.ndcg["test"][-1]
     assert (tmp_path / "ranker.json").exists()
+
+
+def test_the_example_of_a_search_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(search = .*?)```", README, re.DOTALL)
+    names = dict(
+        fultr=fultr,
+        title_match=lambda query, candidate: query in candidate,
+        freshness=lambda query, candidate: len(candidate),
+        candidates=["a", "b", "c", "d"],
+    )
+    exec(example, names)
+    with names["search"] as search:
+        assert list(names["results"]) == ["a", "b", "c", "d"]  # there is no version yet
+        assert search.log.records().log.clicks.tolist() == [[0, 0, 1, 0]]
+
+
+def test_the_examples_of_the_page_on_search_run(tmp_path, monkeypatch, capsys):
+    """What they print is what the page says."""
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "search.md").read_text()
+    names: dict[str, object] = {}
+    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(first, names)
+    assert f"```\n{capsys.readouterr().out}```" in page
+    exec(second, names)
+    assert f"prints `{capsys.readouterr().out.strip()}`" in page
+    with fultr.DeviceLog.open("search.db", features=["title match", "freshness"]) as log:
+        found = log.records()
+    assert found.versions == ("default", names["version"].name)
+    assert found.log.clicks.tolist() == [[0, 0, 1], [0, 0, 0]]
 
 
 def test_commands_and_options_exist():

@@ -43,6 +43,7 @@ from fultr.deploy.processes import is_running
 from fultr.deploy.services import running, service_process, service_processes, start
 from fultr.deploy.training import follow, submit
 from fultr.rankers.model import MODELS
+from fultr.rankers.plain import PLAIN
 from fultr.rankers.versions import Versions
 
 DEVICES, ROUNDS = 5, 3
@@ -431,6 +432,17 @@ def test_versions_follow_each_other(data, tmp_path):
 
 def test_a_version_names_its_model(tmp_path, monkeypatch):
     monkeypatch.setitem(MODELS._places, "twin", "fultr.rankers.linear:Linear")
+    monkeypatch.setitem(PLAIN, "twin", PLAIN["linear"])
     settings = FederationSettings.of({"features": 2, "model": "twin"})
     version = write_version(Trained(np.ones(2, np.float32), 1, None), settings, tmp_path)
     assert version.ranker.model == settings.algorithm().model == "twin"
+
+
+def test_a_version_has_the_features_names(tmp_path):
+    settings = FederationSettings.of({"features": 2, "feature_names": "title match, freshness", "normalised": False})
+    version = write_version(Trained(np.ones(2, np.float32), 1, None), settings, tmp_path)
+    assert version.ranker.feature_names == ("title match", "freshness")
+    assert not version.ranker.normalised
+    without = FederationSettings.of({"features": 2})
+    child = write_version(Trained(np.zeros(2, np.float32), 2, None), without, tmp_path)
+    assert child.ranker.feature_names == ("title match", "freshness")  # the parent's

@@ -243,7 +243,7 @@ def test_held_out_clicks_judge_the_ranker(data, logs, tmp_path):
         ({"features": 5, "displayed": 2, "propensity": "1,0"}, "found 0.0 at rank 2"),
         ({"features": 5, "cohort": 1}, "cohort: expected at least least_replies = 2, found 1"),
         ({"features": 5, "norm-limit": 0}, "norm_limit: expected a number"),
-        ({"features": 2, "feature_names": "a"}, "feature_names: expected 2, found 1"),
+        ({"features": 2, "feature_names": "a"}, "feature_names: expected 2 different names, found 1 texts"),
         (
             {"features": 2, "feature_names": ["a", "b,c"]},
             'feature_names: expected texts without a comma, found the text "b,c"',

@@ -204,6 +204,18 @@ def test_any_value_at_any_key_is_taken_or_refused_in_one_line(name, value):
 
 
 def test_what_is_read_can_be_written_and_read_again(tmp_path):
-    for given_ in ({}, {"propensity": "1,0.5", "displayed": 2, "clip": 3}, {"propensity": "none", "client_rate": 1}):
+    for given_ in (
+        {},
+        {"propensity": "1,0.5", "displayed": 2, "clip": 3},
+        {"propensity": "none", "client_rate": 1},
+        {"feature_names": "a,b, c,d,e"},
+    ):
         settings = FederationSettings.of({"features": 5, **given_})
         assert read(tmp_path, written_document(settings.as_mapping())) == settings
+
+
+@pytest.mark.parametrize("names", ["a", "a,b,b", "a,b,", "a,b,c,d"])
+def test_there_is_one_name_for_each_feature(names):
+    with pytest.raises(FultrError, match=r"feature_names: expected 3 different names, found \d texts"):
+        FederationSettings(features=3, feature_names=names)
+    assert FederationSettings(features=3, feature_names=" a,b b , c").names == ("a", "b b", "c")

@@ -107,8 +107,9 @@ class FederationSettings:
         check(self)
         if not isinstance(self.propensity, Estimator):
             check_propensity(self.propensity, self.displayed)
-        if self.feature_names and len(self.names) != self.features:
-            raise SettingError("feature_names", f"expected {self.features}, found {len(self.names)}")
+        if self.feature_names and (len({*self.names} - {""}) != self.features or len(self.names) != self.features):
+            found = f"{len(self.names)} texts, {len({*self.names} - {''})} of them different names"
+            raise SettingError("feature_names", f"expected {self.features} different names, found {found}")
         least = self.waiting.least_replies
         if self.cohort and self.cohort < least:
             raise SettingError("cohort", f"expected at least least_replies = {least}, found {self.cohort}")

@@ -67,7 +67,7 @@ def write_version(trained: Trained, settings: FederationSettings, folder: Path) 
         return parent
     training = {"federation": settings.as_mapping(), "rounds": trained.rounds}
     features = np.arange(1, settings.features + 1)
-    ranker = Ranker(trained.weights, features, settings.normalised, training, settings.model)
+    ranker = Ranker(trained.weights, features, settings.normalised, training, settings.model, settings.names)
     metrics = {}
     if trained.judged is not None:
         judged = trained.judged
