@@ -54,8 +54,8 @@ def deploy() -> None:
 def init(folder: Path, nodes: int | None, address: str | None, name: str | None) -> None:
     """Write the folder of a federation.
 
-    It holds all that an operator needs: certificates, keys, settings, scripts, systemd units, the Flower app and
-    instructions (README.md). DIR must be missing, empty, or an existing deployment; to a deployment only what it lacks
+    It holds all that an operator needs: certificates, keys, settings, scripts, systemd units and instructions
+    (README.md). DIR must be missing, empty, or an existing deployment; to a deployment only what it lacks
     is added, such as new nodes or a certificate that was deleted to renew it. Keep DIR to yourself: it holds private
     keys.
 
@@ -130,7 +130,6 @@ def _submitted(folder: Path) -> tuple[int, bool]:
     """The number of the run, and whether it is new or one in progress."""
     from fultr.deploy.training import submit
 
-    _check_settings(folder)
     run, new = submit(folder)
     say(f"run {run} {'submitted' if new else 'is in progress'}")
     return run, new
@@ -152,18 +151,6 @@ def _followed(folder: Path, run: int, new: bool) -> TrainingProgress | None:
         follow(folder, run, new, show)
     say(f"run {run} completed after {spoken_time(time.monotonic() - begun)}")
     return last
-
-
-def _check_settings(folder: Path) -> None:
-    """Refuse settings that fultr's own server app would refuse, before anything is sent."""
-    from fultr.deploy.folder import load_deployment
-    from fultr.federated.federation import FederationSettings
-
-    deployment = load_deployment(folder)
-    app = deployment.folder / "app" / "pyproject.toml"
-    if "fultr.deploy.flower.server_app" not in app.read_text(encoding="utf-8"):
-        return  # an app of their own has settings of its own
-    FederationSettings.read(deployment.folder / "federation.toml", besides=("state_dir",))
 
 
 @deploy.command()

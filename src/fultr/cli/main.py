@@ -42,6 +42,7 @@ class _Commands(LazyGroup):
         ],
         "Real devices": [
             Entry("device", "fultr.cli.device", "Inspect, export or delete a device's log, or simulate some."),
+            Entry("node", "fultr.cli.node", "Take part in a federation, on a device."),
             Entry("deploy", "fultr.cli.deploy", "Run a federation of real devices with Flower."),
         ],
         "fultr itself": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
@@ -71,6 +72,35 @@ def written_whole(path: Path) -> Iterator[Path]:
                 temporary.unlink()
     except OSError as error:
         raise FultrError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def locked(path: Path, busy: str = "") -> Iterator[None]:
+    """One process at a time; the system releases the lock however that process ends.
+
+    Args:
+        path: the lock's file, which stays.
+        busy: what is said if another process has it; empty: wait until that is done.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "lock"
+    >>> with locked(path), locked(path, "somebody else is at work"):
+    ...     pass
+    Traceback (most recent call last):
+    fultr.core.errors.FultrError: somebody else is at work
+    """
+    try:
+        file = path.open("w")
+    except OSError as error:
+        raise FultrError(f"{path}: cannot be locked: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            raise FultrError(busy) from None
+        except OSError as error:
+            raise FultrError(f"{path}: cannot be locked: {error.strerror}") from None
+        yield
 
 
 def make_folder(path: Path) -> None:

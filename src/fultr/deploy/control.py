@@ -10,20 +10,37 @@ import hashlib
 import json
 import os
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fultr.core.errors import FultrError
-from fultr.deploy.folder import Deployment, Node
-from fultr.deploy.keys import load_node_key, load_public_key, require_flower
+from fultr.core.files import written_whole
+from fultr.deploy.folder import Deployment
+from fultr.deploy.keys import load_public_key, require_flower
 
 if TYPE_CHECKING:
     from flwr.supercore.control import ControlHttpClient
+
+_APP = """\
+[project]
+name = "fultr"
+version = "1.0.0"
+description = "Federated unbiased learning to rank"
+license = "Apache-2.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "fultr"
+flwr-version-target = "1.41.0"
+
+[tool.flwr.app.components]
+serverapp = "fultr.deploy.flower.server_app:app"
+clientapp = "fultr.deploy.flower.server_app:no_app"
+"""
+"""The app that a run consists of, without any code: the server has fultr installed, and nodes run no apps."""
 
 _OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
@@ -137,7 +154,18 @@ def register_nodes(deployment: Deployment) -> tuple[list[str], int]:
                 f"{wanted[key]}: {error}; a key that was removed is never accepted again: delete "
                 f"superlink/node-keys/{wanted[key]}.pub and nodes/{wanted[key]}, and run fultr deploy init"
             ) from None
+    _write_directory(deployment, wanted)
     return sorted(wanted[key] for key in new), len(gone)
+
+
+def _write_directory(deployment: Deployment, names: dict[bytes, str]) -> None:
+    """Write down which device's number each node has: what a node says of itself does not count."""
+    with control(deployment) as client:
+        known = {node.public_key: node.number for node in registered_nodes(client)}
+    numbers = {node.name: node.device for node in deployment.nodes}
+    entries = {str(known[key]): {"name": name, "device": numbers[name]} for key, name in names.items() if key in known}
+    with written_whole(deployment.directory) as temporary:
+        temporary.write_text(json.dumps(entries, indent=1) + "\n")
 
 
 def connected_nodes(deployment: Deployment) -> dict[str, float]:
@@ -146,27 +174,6 @@ def connected_nodes(deployment: Deployment) -> dict[str, float]:
         known = {node.public_key: node for node in registered_nodes(client)}
     found = {node.name: known.get(load_public_key(node.public_key)) for node in deployment.nodes}
     return {name: node.activated for name, node in found.items() if node is not None and node.connected}
-
-
-def take_leave(deployment: Deployment, node: Node) -> None:
-    """Tell the SuperLink, with the node's own key, that a killed node is gone.
-
-    Otherwise it would count as connected for up to a minute, and would not be admitted again until then.
-    """
-    with control(deployment) as client:
-        public = load_public_key(node.public_key)
-        known = next((each for each in registered_nodes(client) if each.public_key == public), None)
-    if known is None or not known.connected:
-        return
-    with _clear_errors(deployment) as authority:
-        from flwr.proto.fleet_pb2 import DeactivateNodeRequest
-        from flwr.supernode.fleet_http_client import FleetHttpClient
-        from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-
-        key = load_node_key(node.folder / "node.key")
-        signed = [NodeAuthHttpInterceptor(key, key.public_key())]
-        with FleetHttpClient.from_server_address(deployment.local_address, False, authority, signed) as fleet:
-            fleet.DeactivateNode(DeactivateNodeRequest(node_id=known.number))
 
 
 def list_runs(client: ControlHttpClient, number: int | None = None) -> list[Run]:
@@ -178,46 +185,20 @@ def list_runs(client: ControlHttpClient, number: int | None = None) -> list[Run]
     return [Run(run.run_id, run.status.sub_status or run.status.status, run.status.details) for run in runs]
 
 
-def submit_run(client: ControlHttpClient, app: Path, settings: dict[str, Any]) -> int:
-    """Hand the app and its settings to the SuperLink, which starts the server app; returns the run's number."""
+def submit_run(client: ControlHttpClient, settings: dict[str, Any]) -> int:
+    """Hand fultr's server app with its settings to the SuperLink, which starts it; returns the run's number."""
     from flwr.cli.build import build_fab_from_files
     from flwr.common.serde import fab_to_proto
     from flwr.proto.control_pb2 import StartRunRequest
     from flwr.supercore.fab import Fab
 
-    files = app_files(app, settings)
-    try:
-        content = build_fab_from_files(files)[0]
-    except Exception as error:  # Flower raises many kinds
-        raise FultrError(f"{app}: Flower cannot bundle the app: {error}") from None
+    project = f"{_APP}\n[tool.flwr.app.config]\n{_toml(settings)}"
+    content = build_fab_from_files({"pyproject.toml": project.encode()})[0]
     fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
     answer = client.StartRun(StartRunRequest(fab=fab_to_proto(fab)))
     if not answer.HasField("run_id"):
-        raise FultrError(f"{app}: the SuperLink did not start the run; see its log")
+        raise FultrError("the SuperLink did not start the run; see its log")
     return answer.run_id
-
-
-def app_files(app: Path, settings: dict[str, Any]) -> dict[str, bytes | Path]:
-    """The files of a Flower app, the settings added as the defaults of its configuration.
-
-    Flower accepts only settings for which the app has defaults.
-    """
-    project = app / "pyproject.toml"
-    try:
-        text = project.read_text(encoding="utf-8")
-        config = tomllib.loads(text)["tool"]["flwr"]["app"].get("config")
-    except OSError as error:
-        raise FultrError(f"{project}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, KeyError, AttributeError) as error:
-        raise FultrError(f"{project}: is not the file of a Flower app: {error}") from None
-    if config is not None:
-        raise FultrError(f"{project}: has [tool.flwr.app.config]; settings belong in {app.parent / 'federation.toml'}")
-    files: dict[str, bytes | Path] = {
-        path.relative_to(app).as_posix(): path
-        for path in sorted(app.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
-    return {**files, "pyproject.toml": f"{text}\n[tool.flwr.app.config]\n{_toml(settings)}".encode()}
 
 
 def stop_run(client: ControlHttpClient, number: int) -> None:

@@ -1,7 +1,7 @@
 """The folder of a federation: its layout, and writing it.
 
 A deployment holds all an operator needs to run a federation with Flower: certificates and keys, settings, scripts and
-systemd units for the SuperLink (Flower's server) and for each node, the Flower app, and a page of instructions.
+systemd units for the SuperLink (Flower's server) and for each node, and a page of instructions.
 """
 
 from __future__ import annotations
@@ -30,24 +30,28 @@ from fultr.deploy.keys import (
     write_node_key,
     write_server_certificate,
 )
+from fultr.device.policy import policy_lines
 
-_FLOWER = "1.41.0"
 _PORTS = range(20_000, 32_000)  # below the range that systems use for outgoing connections
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that may take part: its name, where its folder is or was, and its port if it is on this machine."""
+    """A node that may take part: its name, and where its folder is or was."""
 
     name: str
     folder: Path
     public_key: Path
-    port: int | None
+
+    @property
+    def device(self) -> int:
+        """The number of its device, from 0; node-1 is device 0."""
+        return _number(self.name) - 1
 
     @property
     def here(self) -> bool:
         """Is it run on this machine? If not, its folder was moved to another one."""
-        return self.port is not None
+        return (self.folder / "node.toml").is_file()
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,11 @@ class Deployment:
         return self.folder / "superlink"
 
     @property
+    def directory(self) -> Path:
+        """The file that says which device's number each node has."""
+        return self.superlink / "nodes.json"
+
+    @property
     def local_address(self) -> str:
         """Where programs on this machine reach the SuperLink."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
@@ -96,11 +105,10 @@ def load_deployment(folder: Path) -> Deployment:
     split_address(settings["ADDRESS"], f"{path}: ADDRESS")
     nodes = []
     for public in (folder / "superlink" / "node-keys").glob("*.pub"):
-        place = folder / "nodes" / public.stem
-        env = place / "node.env"
-        port = _port(_read_env(env, ("PORT",))["PORT"], env) if env.exists() else None
-        nodes.append(Node(public.stem, place, public, port))
-    nodes.sort(key=lambda node: (_number(node.name), node.name))
+        if re.fullmatch(r"node-[1-9]\d{0,8}", public.stem) is None:
+            raise FultrError(f"{public}: expected the key of a node, node-NUMBER.pub: its number is its device's")
+        nodes.append(Node(public.stem, folder / "nodes" / public.stem, public))
+    nodes.sort(key=lambda node: node.device)
     return Deployment(
         folder,
         settings["NAME"],
@@ -181,11 +189,11 @@ def joined_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def free_port(taken: set[int] | frozenset[int] = frozenset()) -> int:
+def free_port() -> int:
     """A port on 127.0.0.1 that is free and that no outgoing connection will get."""
     for _ in range(1000):
         port = _PORTS[secrets.randbelow(len(_PORTS))]
-        if port not in taken and port_is_free("127.0.0.1", port):
+        if port_is_free("127.0.0.1", port):
             return port
     raise FultrError(f"no free port on 127.0.0.1 from {_PORTS.start} to {_PORTS.stop - 1}")
 
@@ -221,7 +229,7 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
     name, address = settings["NAME"], settings["ADDRESS"]
     host, _ = split_address(address, "ADDRESS")
     superlink, authority = place / "superlink", place / "ca"
-    for made in (superlink / "node-keys", superlink / "flwr", place / "nodes", place / "state", place / "app"):
+    for made in (superlink / "node-keys", superlink / "flwr", place / "nodes", place / "state"):
         made.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (superlink / "ca.crt").exists():
         authority.mkdir(exist_ok=True, mode=0o700)
@@ -249,10 +257,9 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
         f'address = "{joined_address("127.0.0.1", split_address(address, "ADDRESS")[1] or 0)}"\n'
         f'root-certificates = "{folder}/superlink/ca.crt"\n',
     )
-    _write_text(place / "app" / "pyproject.toml", _rendered("app.toml", name=name, flower=_FLOWER))
-    _write_text(place / "federation.toml", _rendered("federation.toml"))
+    _write_text(place / "federation.toml", _rendered("federation.toml", devices=max(2, len(numbers))))
     for number in numbers:
-        _write_node(place, folder, f"node-{number}", number - 1, address)
+        _write_node(place, folder, f"node-{number}", address)
     _write_text(
         place / "README.md",
         _rendered(
@@ -266,29 +273,17 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
     )
 
 
-def _write_node(place: Path, folder: Path, node: str, client: int, address: str) -> None:
+def _write_node(place: Path, folder: Path, node: str, address: str) -> None:
     """Write a node's folder, unless it exists or was moved away."""
     public, home = place / "superlink" / "node-keys" / f"{node}.pub", place / "nodes" / node
     if public.exists():
         return
     if not home.exists():
-        taken = {
-            int(_read_env(env, ("PORT",))["PORT"])
-            for env in [*(place / "nodes").glob("*/node.env"), place / "superlink" / "superlink.env"]
-        }
         with _made_whole(home) as made:
             write_node_key(made / "node.key", made / "node.pub", node)
             _copy(place / "superlink" / "ca.crt", made / "ca.crt")
-            settings = {"SUPERLINK": address, "PORT": str(free_port(taken)), "PYTHON": sys.executable}
-            _write_env(made / "node.env", f"Settings of {node}, read by start.sh", settings)
-            _write_text(
-                made / "node.toml",
-                "# What the client app knows about this node.\n"
-                "# Its click log, relative to this folder.\n"
-                'log-path = "device.db"\n'
-                "# Its number, different for every node.\n"
-                f"client-id = {client}\n",
-            )
+            _write_env(made / "node.env", f"Where the Python of {node} is, for start.sh", {"PYTHON": sys.executable})
+            _write_text(made / "node.toml", _rendered("node.toml", address=address, policy=policy_lines()))
             _write_text(made / "start.sh", _rendered("node.sh", node=node), 0o700)
             there = folder / "nodes" / node
             _write_text(made / f"fultr-{node}.service", _unit(node, f"fultr-{node}.service", there, [there]))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fultr.core.errors import FultrError
-from fultr.core.files import make_folder
+from fultr.core.files import locked, make_folder
 from fultr.deploy.control import (
     Run,
     answers,
@@ -23,7 +22,6 @@ from fultr.deploy.control import (
     list_runs,
     register_nodes,
     stop_active_runs,
-    take_leave,
 )
 from fultr.deploy.folder import Deployment, Node, joined_address, load_deployment, port_is_free
 from fultr.deploy.keys import days_left, require_flower
@@ -69,7 +67,8 @@ def start(
 ) -> tuple[list[str], Deployment]:
     """Start what is not running yet, register the nodes' keys, and wait until all nodes here are connected.
 
-    If that fails, whatever this call started is stopped again.
+    A node that cannot be started or does not connect keeps nobody else from running: it is stopped, and named in an
+    error once all others are connected. If the SuperLink fails, or every node, whatever this call started is stopped.
 
     Args:
         folder: the deployment's.
@@ -93,19 +92,44 @@ def start(
             if "superlink" in begun:
                 stop_active_runs(deployment)  # their server apps ended with the SuperLink that ran them
             register_nodes(deployment)
-            here, since = [node for node in deployment.nodes if node.here], time.time()
-            for node in here:
-                if _running(deployment, node.name) is None:
-                    _check_port("127.0.0.1", node.port or 0, node.folder / "node.env")
-                    take_leave(deployment, node)
-                    say(f"starting {node.name}")
-                    _begin(deployment, node.name, node.folder)
-                    begun.append(node.name)
-            _wait(deployment, lambda: _unconnected(deployment, here, begun, since), "connect", patience)
+            failed = _start_nodes(deployment, begun, patience, say)
+            if failed and len(failed) == sum(node.here for node in deployment.nodes):
+                raise FultrError(next(iter(failed.values())))
         except BaseException:
             _end_services(deployment, begun)
             raise
+    if failed:
+        others = "; the others are running" + (f", and {len(failed) - 1} more failed" if len(failed) > 1 else "")
+        words, _, log = next(iter(failed.values())).partition("; ")
+        raise FultrError(f"{words}{others}; {log}")
     return begun, deployment
+
+
+def _start_nodes(
+    deployment: Deployment, begun: list[str], patience: float, say: Callable[[str], None]
+) -> dict[str, str]:
+    """Start the nodes here that are not running, and wait until they are connected; why some failed, by name."""
+    here, since, failed = [node for node in deployment.nodes if node.here], time.time(), dict[str, str]()
+    for node in here:
+        if _running(deployment, node.name) is None:
+            say(f"starting {node.name}")
+            try:
+                _begin(deployment, node.name, node.folder)
+            except FultrError as error:
+                failed[node.name] = str(error)
+            else:
+                begun.append(node.name)
+    deadline = time.monotonic() + patience
+    while pending := [n for n in _unconnected(deployment, here, begun, since) if n not in failed]:
+        for name in pending:
+            ended = _running(deployment, name) is None
+            if ended or time.monotonic() > deadline:
+                failed[name] = _failure(deployment, name, ended, "connect", patience)
+        time.sleep(0.2)
+    bad = [name for name in failed if name in begun]
+    _end_services(deployment, bad)
+    begun[:] = [name for name in begun if name not in bad]
+    return failed
 
 
 def stop(folder: Path, say: Callable[[str], None] = lambda text: None) -> list[str]:
@@ -219,11 +243,14 @@ def _wait(deployment: Deployment, pending: Callable[[], list[str]], what: str, p
     while names := pending():
         ended = [name for name in names if _running(deployment, name) is None]
         if ended or time.monotonic() > deadline:
-            name = (ended or names)[0]
-            failed = "ended before it could" if ended else f"did not, within {patience:.0f} s,"
-            log = deployment.log(name)
-            raise FultrError(f"{name} {failed} {what}; {log} ends with\n{log_tail(log)}")
+            raise FultrError(_failure(deployment, (ended or names)[0], bool(ended), what, patience))
         time.sleep(0.2)
+
+
+def _failure(deployment: Deployment, name: str, ended: bool, what: str, patience: float) -> str:
+    failed = "ended before it could" if ended else f"did not, within {patience:.0f} s,"
+    log = deployment.log(name)
+    return f"{name} {failed} {what}; {log} ends with\n{log_tail(log)}"
 
 
 def _unconnected(deployment: Deployment, nodes: list[Node], begun: list[str], since: float) -> list[str]:
@@ -268,13 +295,8 @@ def _check_port(host: str, port: int, path: Path) -> None:
         )
 
 
-@contextmanager
-def _locked(deployment: Deployment) -> Iterator[None]:
+def _locked(deployment: Deployment) -> AbstractContextManager[None]:
     """One `start` or `stop` at a time."""
     make_folder(deployment.folder / "run")
-    with (deployment.folder / "run" / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FultrError(f"{deployment.folder}: another fultr deploy start or stop is running") from None
-        yield
+    busy = f"{deployment.folder}: another fultr deploy start or stop is running"
+    return locked(deployment.folder / "run" / "lock", busy)

@@ -2,39 +2,191 @@
 
 Flower serves three APIs on one port: the Fleet API for nodes, which requires a registered key; the Control API, for
 submitting runs, registering nodes and reading logs; and the Runtime API for its own helper processes. The last two
-require nothing, and a run is code that the server and all nodes execute. So requests from other machines may reach only
-the Fleet API. Arguments are those of `flower-superlink`.
+require nothing. So requests from other machines may reach only the Fleet API, and what they may send there is limited
+before it is read: a little without a valid key, a task's worth with one, and replies only in the sender's own name.
+
+Nodes also fetch the current ranker here: the files in the folder that FULTR_RELEASES names, under /v1/fultr/.
+Arguments are those of `flower-superlink`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import binascii
+import datetime
 import ipaddress
 import os
-from typing import TYPE_CHECKING
+import re
+from base64 import b64decode
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_OPEN = "/v1/fleet/"
+FLEET, FILES = "/v1/fleet/", "/v1/fultr/"
+MOST_WITHOUT_KEY = 64_000
+"""Bytes of a request's body without the signature of a registered node."""
+
+MOST_BYTES = 17_000_000
+"""Bytes of a node's request: a reply, and what Flower adds."""
+
+_OBJECTS = 3  # that a reply consists of, see `fultr.deploy.flower.internals`
+_BODIES = 8  # large bodies that are held at a time
+_SECONDS = 60.0  # for a request to arrive
+_TOLERANCE = 300.0  # seconds that clocks may differ by, as in Flower
+_FILE = re.compile(r"release\.json|versions/v\d{4,12}-[0-9a-f]{6}\.json")
 
 
-class FleetOnly:
-    """Middleware that rejects requests from other machines, except those to the Fleet API."""
+class Gate:
+    """Middleware that turns away what no node of this federation would send, and hands nodes their ranker."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self.large = asyncio.Semaphore(_BODIES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or reply that it is forbidden."""
-        if scope["type"] == "lifespan" or is_local(scope) or scope.get("path", "").startswith(_OPEN):
+        """Pass a request on, or say why not."""
+        path = scope.get("path", "")
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-            return
-        if scope["type"] != "http":
+        elif scope["type"] != "http":
             return  # the server closes the connection
-        content = b"only for programs on the server\n"
-        headers = [(b"content-type", b"text/plain"), (b"content-length", str(len(content)).encode())]
-        await send({"type": "http.response.start", "status": 403, "headers": headers})
-        await send({"type": "http.response.body", "body": content})
+        elif path.startswith(FILES):
+            await _serve(scope, path.removeprefix(FILES), send)
+        elif path.startswith(FLEET):
+            await self._fleet(scope, receive, send)
+        elif is_local(scope):
+            await self.app(scope, receive, send)
+        else:
+            await _say(send, 403, "only for programs on the server")
+
+    async def _fleet(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read a node's request under a limit, look at what it says, and pass it on."""
+        announced = _headers(scope).get("content-length", "")
+        size = int(announced) if announced.isdecimal() and len(announced) < 12 else None
+        if size is not None and size <= MOST_WITHOUT_KEY:
+            await self._pass(scope, receive, send, size)
+        elif await asyncio.to_thread(_node_of, scope) is None:
+            await _say(send, 413, f"more than {MOST_WITHOUT_KEY} bytes, or of unknown length, need a registered key")
+        elif size is None or size > MOST_BYTES:
+            await _say(send, 413, f"expected at most {MOST_BYTES} bytes, and a content-length")
+        else:
+            async with self.large:
+                await self._pass(scope, receive, send, size)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send, size: int) -> None:
+        try:
+            async with asyncio.timeout(_SECONDS):
+                body = await _read(receive, size)
+        except TimeoutError:
+            await _say(send, 408, f"expected the whole request within {_SECONDS:.0f} s")
+            return
+        if body is None:
+            await _say(send, 413, "more bytes than announced")
+        elif scope["path"] == f"{FLEET}push-messages" and (found := objection_to_push(body)):
+            await _say(send, 403, found)
+        else:
+            told = False
+
+            async def again() -> Message:
+                nonlocal told
+                if told:
+                    return await receive()
+                told = True
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            await self.app(scope, again, send)
+
+
+async def _read(receive: Receive, most: int) -> bytes | None:
+    """A request's body; None if it is longer."""
+    parts, size = [], 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b"".join(parts)  # gone
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > most:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def objection_to_push(body: bytes) -> str | None:
+    """Why what a node announces is refused: Flower itself does not compare its sender with the key that signed."""
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
+    from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+    from google.protobuf.message import DecodeError
+
+    request = PushMessagesRequest()
+    try:
+        request.ParseFromString(body)
+    except DecodeError:
+        return None  # for Flower to refuse
+    if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
+        return "expected one message"
+    said = request.messages_list[0].metadata
+    if said.src_node_id != request.node.node_id:
+        return "a node replies in its own name only"
+    if not said.reply_to_message_id:
+        return "a node only replies"
+    if sum(1 for _ in iterate_object_tree(request.message_object_trees[0])) > _OBJECTS:
+        return f"expected at most {_OBJECTS} objects"
+    return None
+
+
+async def _serve(scope: Scope, name: str, send: Send) -> None:
+    """A file of the current release, to a node with a registered key."""
+    folder = os.environ.get("FULTR_RELEASES", "")
+    if await asyncio.to_thread(_node_of, scope) is None:
+        await _say(send, 401, "needs a registered key")
+        return
+    try:
+        if not folder or scope.get("method") != "GET" or not _FILE.fullmatch(name):
+            raise FileNotFoundError
+        content = await asyncio.to_thread((Path(folder) / name).read_bytes)
+    except OSError:
+        await _say(send, 404, "there is no such file")
+        return
+    await _respond(send, 200, content, b"application/json")
+
+
+def _node_of(scope: Scope) -> int | None:
+    """The node whose registered key signed a request; None if there is none. As Flower itself sees it."""
+    from flwr.common.constant import TIMESTAMP_HEADER
+    from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
+    from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
+
+    headers = _headers(scope)
+    try:
+        key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER.lower()], validate=True)
+        signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.lower()], validate=True)
+        when = headers[TIMESTAMP_HEADER.lower()]
+        age = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(when)).total_seconds()
+        if abs(age) > _TOLERANCE or not verify_signature(bytes_to_public_key(key), when.encode("ascii"), signature):
+            return None
+        known: int | None = scope["app"].state.linkstate_factory.state().get_node_id_by_public_key(key)
+    except (KeyError, ValueError, TypeError, UnicodeError, binascii.Error):
+        return None
+    return known
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _say(send: Send, status: int, words: str) -> None:
+    await _respond(send, status, f"{words}\n".encode(), b"text/plain")
+
+
+async def _respond(send: Send, status: int, content: bytes, kind: bytes) -> None:
+    headers = [(b"content-type", kind), (b"content-length", str(len(content)).encode())]
+    if status in (408, 413):
+        headers.append((b"connection", b"close"))  # what is still on its way is not read
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})
 
 
 def is_local(scope: Scope) -> bool:
@@ -58,7 +210,8 @@ def main() -> None:
 
     os.environ["FORWARDED_ALLOW_IPS"] = "127.0.0.1"  # nobody else may state on whose behalf a request comes
     own = extensions.get_middleware()
-    extensions.get_middleware = lambda: (Middleware(FleetOnly), *own)
+    gate: Any = Gate
+    extensions.get_middleware = lambda: (Middleware(gate), *own)
     flower_superlink()
 
 

@@ -11,9 +11,11 @@ from typing import Any
 
 from fultr.core.checks import written
 from fultr.core.errors import FultrError
+from fultr.core.files import locked, make_folder
 from fultr.core.toml import parse_toml, read_text
 from fultr.deploy.control import control, list_runs, run_log, submit_run
 from fultr.deploy.folder import Deployment, load_deployment
+from fultr.federated.federation import FederationSettings
 
 _POLL_SECONDS = 1.0
 _STATUS_SECONDS = 5.0  # between two requests to the SuperLink
@@ -26,27 +28,28 @@ class TrainingProgress:
     Attributes:
         run: the run's number.
         round: rounds done, including those before an interruption.
-        rounds: how many in total; None if the settings do not say.
+        rounds: how many in total.
         seconds_left: estimated from the rounds of this run; None before two are done.
         latest: the last line of progress.jsonl.
     """
 
     run: int
     round: int
-    rounds: int | None
+    rounds: int
     seconds_left: float | None
     latest: dict[str, Any]
 
 
-def read_settings(deployment: Deployment) -> dict[str, Any]:
-    """The settings in federation.toml, flat (tables' names joined by dots), `state-dir` as a full path."""
+def read_settings(deployment: Deployment) -> tuple[FederationSettings, Path]:
+    """The settings in federation.toml, and the folder that `state-dir` names there."""
     path = deployment.folder / "federation.toml"
-    settings = _flat(parse_toml(read_text(path), str(path)), "", path)
-    folder = settings.pop("state_dir", None) or settings.get("state-dir", "state")
+    settings = FederationSettings.read(path, besides=("state_dir",))
+    given = parse_toml(read_text(path), str(path))
+    folder = given.get("state_dir", given.get("state-dir", "state"))
     if not isinstance(folder, str) or not folder:
         raise FultrError(f"{path}: state-dir: expected a folder, found {written(folder)}")
     try:
-        return {**settings, "state-dir": str(deployment.folder / Path(folder).expanduser())}
+        return settings, deployment.folder / Path(folder).expanduser()
     except RuntimeError as error:  # a home that nobody has
         raise FultrError(f"{path}: state-dir: {error}: found {written(folder, text_expected=True)}") from None
 
@@ -54,12 +57,14 @@ def read_settings(deployment: Deployment) -> dict[str, Any]:
 def submit(folder: Path) -> tuple[int, bool]:
     """Submit the training; returns the run's number, and whether it is new rather than already in progress."""
     deployment = load_deployment(folder)
-    settings = read_settings(deployment)
-    with control(deployment) as client:
+    settings, state = read_settings(deployment)
+    make_folder(deployment.folder / "run")
+    with locked(deployment.folder / "run" / "submit"), control(deployment) as client:
         active = next((run for run in list_runs(client) if run.active), None)
         if active is not None:
             return active.number, False  # two would write to one state-dir
-        return submit_run(client, deployment.folder / "app", settings), True
+        places = {"state-dir": str(state), "nodes-file": str(deployment.directory)}
+        return submit_run(client, {**settings.as_mapping(), **places}), True
 
 
 def follow(folder: Path, run: int, new: bool, show: Callable[[TrainingProgress], None] = lambda progress: None) -> None:
@@ -72,8 +77,8 @@ def follow(folder: Path, run: int, new: bool, show: Callable[[TrainingProgress],
         show: called with each step.
     """
     deployment = load_deployment(folder)
-    settings = read_settings(deployment)
-    path, rounds = Path(settings["state-dir"]) / "progress.jsonl", settings.get("rounds")
+    settings, state = read_settings(deployment)
+    path, total = state / "progress.jsonl", settings.rounds
     tail = _Tail(path, from_end=new)
     waiting = [] if new else tail.lines()[-1:]  # of what was done before, only the latest
     first: tuple[float, int] | None = None
@@ -86,9 +91,9 @@ def follow(folder: Path, run: int, new: bool, show: Callable[[TrainingProgress],
             done = line.get("round")
             if not isinstance(done, int):
                 continue
-            now, total = time.monotonic(), line.get("rounds", rounds)
+            now = time.monotonic()
             first = first or (now, done)
-            left = (now - first[0]) / (done - first[1]) * (total - done) if total and done > first[1] else None
+            left = (now - first[0]) / (done - first[1]) * (total - done) if done > first[1] else None
             show(TrainingProgress(run, done, total, left, line))
         waiting = []
         if ended is None:
@@ -140,16 +145,3 @@ class _Tail:
             if isinstance(value, dict):
                 found.append(value)
         return found
-
-
-def _flat(table: dict[str, Any], prefix: str, path: Path) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}.", path))
-        elif isinstance(value, str | bool | int | float):
-            flat[f"{prefix}{key}"] = value
-        else:
-            found = written(value)
-            raise FultrError(f"{path}: {prefix}{key}: expected a text, a number, true or false, found {found}")
-    return flat

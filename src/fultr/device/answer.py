@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,13 @@ class LocalDevices:
         policy: of every device. By default rounds may follow one another at once.
         replay: rounds that take one period of the logs each, to compare with a simulation: of the policy only
             `held_out` counts then, and nothing is entered in ledgers. None: devices answer as they would elsewhere.
+        answered: seconds that each took for the last question.
     """
 
     logs: Mapping[int, Path]
     policy: DevicePolicy = DevicePolicy(seconds_apart=0)
     replay: Replay | None = None
+    answered: dict[int, float] = field(default_factory=dict)
 
     def connected(self) -> list[int]:
         """All of them."""
@@ -59,12 +62,15 @@ class LocalDevices:
     def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
         """Each in turn."""
         found: dict[int, Reply | str] = {}
+        self.answered.clear()
         for client in clients:
+            begun = time.monotonic()
             if self.replay is not None:
                 found[client] = replayed(self.logs[client], task, self.replay, self.policy.held_out)
             else:
                 reply = answer(self.logs[client], task, self.policy)
                 found[client] = reply if isinstance(reply, Reply) else "it refused"
+            self.answered[client] = round(time.monotonic() - begun, 3)
         return found
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fultr.core.settings import check, setting
+from fultr.core.settings import check, leaves, setting
 from fultr.core.settings_file import read_settings
 from fultr.federated.estimators import ESTIMATORS
 
@@ -48,3 +49,16 @@ class DevicePolicy:
     def read(cls, path: str | Path) -> DevicePolicy:
         """From the `[policy]` table of a TOML file; what it does not say has its default."""
         return read_settings(cls, path, table="policy")
+
+
+def policy_lines() -> str:
+    """The default policy as lines of TOML, each with what it means.
+
+    >>> print(policy_lines().splitlines()[0])
+    least_clicks = 20  # Clicks by which two answers differ at least.
+    """
+    lines = []
+    for leaf in leaves(DevicePolicy).values():
+        default = list(leaf.default) if isinstance(leaf.default, tuple) else leaf.default
+        lines.append(f"{leaf.name} = {json.dumps(default)}  # {leaf.help}")
+    return "\n".join(lines)

@@ -32,6 +32,10 @@ from fultr.rankers.model import Model, model_named
 class Devices(Protocol):
     """The devices of a federation, by their numbers."""
 
+    @property
+    def answered(self) -> Mapping[int, float]:
+        """Seconds that each device that answered the last question took, as far as that is known."""
+
     def connected(self) -> list[int]:
         """The numbers of the devices that can be asked now, ascending."""
 
@@ -50,6 +54,7 @@ class RoundReport:
         accepted: their numbers.
         refused: why, by device.
         silent: devices that did not answer in time.
+        answered: seconds that the others took, by device.
         moved: norm of the change of the weights.
         judged: the weights before the round, by held-out clicks.
         examination: of each rank, as the server now estimates it; empty if it does not.
@@ -63,6 +68,7 @@ class RoundReport:
     accepted: list[int]
     refused: dict[int, str]
     silent: list[int]
+    answered: dict[int, float]
     moved: float
     judged: Judgement | None
     examination: list[float]
@@ -212,6 +218,7 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[str], object]) -
         sorted(accepted),
         refused,
         silent,
+        dict(devices.answered),
         float(np.linalg.norm(state.server.weights - before)),
         _judged(accepted),
         [] if believed is None else believed.tolist(),

@@ -25,12 +25,12 @@ from fultr.federated.settings import FedIPS, ServerOptimiser
 REFUSAL = b"refused"
 """What a device sends that does not answer, whatever the reason."""
 
-MOST_BYTES = 64_000_000
+MOST_BYTES = 16_000_000
 """Longer tasks and replies are not read."""
 
 _HEAD_BYTES = 64_000
-_TYPES = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
-_NAMES = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
+_TYPES: dict[str, np.dtype[Any]] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
+_NAMES: dict[np.dtype[Any], str] = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
 _SCALARS = ("round", "schema", "features", "displayed", "train", "judge")
 _KNOWN = leaves(FedIPS)
 _SERVERS_OWN = {*leaves(ServerOptimiser), "pairs", "initial", "average_over"}  # of FedIPS; clients have no use for them

@@ -9,12 +9,11 @@ A version's file is a ranker's file with a section "version" and a digest of all
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version as version_of
@@ -25,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from fultr.core.errors import FultrError
-from fultr.core.files import make_folder, written_whole
+from fultr.core.files import locked, make_folder, written_whole
 from fultr.rankers.ranker import Ranker, digest_of, read_content
 
 _NAME = re.compile(r"v(\d{4,12})-([0-9a-f]{6})")
@@ -123,7 +122,7 @@ class Versions:
                 "use numbers that are finite, texts, true and false, lists, and dictionaries with texts as keys"
             ) from None
         make_folder(Path(self.folder))
-        with self._alone():
+        with locked(Path(self.folder) / ".lock"):
             content["version"]["number"] = 1 + max((_number(name) for name in self.list()), default=0)
             content["digest"] = digest_of(content)
             file = Path(self.folder) / f"{_name_of(content)}.json"
@@ -171,17 +170,6 @@ class Versions:
             raise FultrError(f"{self.folder}: version {name!r} is ambiguous: {' or '.join(found)}; give the full name")
         shown = ", ".join(names if len(names) <= 6 else (*names[:2], "...", *names[-3:]))
         raise FultrError(f"{self.folder}: no version {name!r}; expected latest, {shown}")
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other writers waiting; the system releases the lock however this process ends."""
-        file = Path(self.folder) / ".lock"
-        with ExitStack() as held:
-            try:
-                fcntl.flock(held.enter_context(file.open("w")), fcntl.LOCK_EX)
-            except OSError as error:
-                raise FultrError(f"{file}: cannot be locked to write a version: {error.strerror}") from None
-            yield
 
 
 def read_ranker(where: str | Path) -> tuple[Ranker, Version | None]:

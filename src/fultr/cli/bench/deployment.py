@@ -23,7 +23,7 @@ from fultr.deploy.services import running, service_processes
 from fultr.deploy.training import follow, read_settings, submit
 from fultr.device.answer import LocalDevices
 from fultr.federated.federate import federate
-from fultr.federated.federation import FederationSettings, fill_in
+from fultr.federated.federation import fill_in
 from fultr.study.fill_devices import fill_devices
 
 _DATA = "synthetic"
@@ -61,10 +61,9 @@ def _measured(folder: Path, nodes: int, rounds: int) -> list[tuple[str, float, s
     reports = [json.loads(line) for line in (folder / "state" / "progress.jsonl").read_text().splitlines()]
     seconds = float(np.median([report["seconds"] for report in reports[1:]]))
     up, down, busy, passed = np.subtract(marks[-1], marks[0])
-    settings = read_settings(load_deployment(folder))
-    del settings["state-dir"]
+    settings, _ = read_settings(load_deployment(folder))
     began = time.perf_counter()
-    federate(LocalDevices(logs), FederationSettings.of(settings), folder / "local")
+    federate(LocalDevices(logs), settings, folder / "local")
     local = (time.perf_counter() - began) / rounds
     messages = (len(marks) - 1) * nodes
     name = f"{nodes} nodes: "

@@ -1,11 +1,13 @@
 """The ServerApp: the rounds of `fultr.federated.federate`, with devices behind a Flower grid.
 
-Its configuration holds the federation's settings by their names, and `state-dir`: the folder where the server keeps its
-checkpoint, its progress and the versions of the ranker. Submitted again, it resumes from there.
+Its configuration holds the federation's settings by their names; `state-dir`, the folder where the server keeps its
+checkpoint, its progress and the versions of the ranker; and `nodes-file`, which says what number each node's device
+has. Submitted again, it resumes from there.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextlib import suppress
@@ -15,44 +17,39 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 import numpy as np
-from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
 from fultr.core.errors import FultrError
-from fultr.deploy.flower.messages import read_reply, task_record
+from fultr.core.files import locked, make_folder
+from fultr.deploy.flower.internals import fetch_replies, push, record_of
 from fultr.federated.federate import Trained, federate
 from fultr.federated.federation import FederationSettings
 from fultr.federated.messages import Reply, Task
+from fultr.federated.wire import read_reply, task_bytes
 from fultr.rankers.ranker import Ranker
 from fultr.rankers.versions import Version, Versions
 
 app = ServerApp()
-_LOOKS = 8.0  # requests for replies per second: each costs the SuperLink 20 ms
+no_app = None  # Flower wants every app to name one for nodes; ours run none
+_LOOKS = 8.0  # requests for replies per second
 _LISTENERS = 16  # threads; with more devices in a round, each listens for several
-_ERRORS = {
-    1: "its app cannot be loaded",
-    2: "its app failed",
-    3: "no answer in time",
-    4: "no answer in time",
-    5: "it cannot be reached",
-    7: "it received a different app",
-    8: "its app crashed",
-}  # Flower's codes, in words
-_INTRODUCTION = 60.0  # seconds until a node that has not sent its number is asked again
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Train, and write the ranker."""
     config = dict(context.run_config)
-    folder = Path(str(config.pop("state-dir", "state")))
+    folder, directory = Path(str(config.pop("state-dir"))), Path(str(config.pop("nodes-file")))
     settings = FederationSettings.of(config)
+    make_folder(folder)
     try:
-        trained = federate(FlowerDevices(grid), settings, folder, tell=_tell)
+        with locked(folder / ".lock", f"{folder}: another run is training there"):
+            trained = federate(FlowerDevices(grid, directory), settings, folder, tell=_tell)
+            version = write_version(trained, settings, folder)
     except FultrError as error:
         _tell(str(error))
         raise
-    version = write_version(trained, settings, folder)
     if trained.judged is not None:
         _tell(f"held-out clicks: {trained.judged.ranked:.4f} (as displayed {trained.judged.displayed:.4f})")
     _tell(f"done: {trained.rounds} rounds; the ranker is version {version.name} in {folder.name}/versions")
@@ -85,99 +82,79 @@ def _tell(line: str) -> None:
     print(f"fultr: {line}", flush=True)
 
 
-_Answers: TypeAlias = SimpleQueue[tuple[int, RecordDict | str]]  # of nodes: the content, or in words why there is none
+_Answers: TypeAlias = SimpleQueue[tuple[int, bytes | str, float]]  # a node, its reply or why there is none, when
 
 
 @dataclass(eq=False)
 class FlowerDevices:
-    """The devices behind a Flower grid: each is a node that has sent its number.
+    """The devices behind a Flower grid. Which number a node has was settled when its key was registered.
 
-    A new node is asked for its number while the others continue with their rounds; nobody waits for its answer.
+    Attributes:
+        grid: Flower's.
+        directory: the file that says so, see `fultr.deploy.control.register_nodes`.
+        answered: seconds that each device of the last question took.
     """
 
     grid: Grid
-    numbers: dict[int, int] = field(default_factory=dict)  # of nodes
-    again: dict[int, float] = field(default_factory=dict)  # when nodes without a number are asked again
-    introductions: _Answers = field(default_factory=SimpleQueue)
+    directory: Path
+    answered: dict[int, float] = field(default_factory=dict)
 
     def connected(self) -> list[int]:
         """The numbers of the connected nodes."""
-        nodes, now = set(self.grid.get_node_ids()), time.monotonic()
-        new = sorted(node for node in nodes if node not in self.numbers and self.again.get(node, 0.0) <= now)
-        self.again |= dict.fromkeys(new, now + _INTRODUCTION)
-        queries = [Message(RecordDict(), node, MessageType.QUERY, ttl=_INTRODUCTION) for node in new]
-        self._send(queries, now + _INTRODUCTION, self.introductions)
-        with suppress(Empty):
-            while True:
-                self._enter(*self.introductions.get_nowait(), nodes)
-        return sorted(number for node, number in self.numbers.items() if node in nodes)
+        return sorted(self._nodes())
 
-    def _enter(self, node: int, answer: RecordDict | str, nodes: set[int]) -> None:
-        """Record a node's number, unless it sends none, or that of another connected node."""
-        if isinstance(answer, str):
-            _tell(f"node {node} is left out: {answer}")
-            return
-        number = answer.config_records["device"].get("client") if "device" in answer.config_records else None
-        if type(number) is not int or number < 0:
-            _tell(f"node {node} is left out: it sends no client-id")
-            return
-        holder = {held: other for other, held in self.numbers.items()}.get(number, node)
-        if holder != node and holder in nodes:
-            _tell(f"node {node} is left out: its client-id {number} belongs to node {holder}")
-            return
-        self.numbers.pop(holder, None)
-        self.numbers[node] = number
+    def _nodes(self) -> dict[int, int]:
+        """Connected nodes by their devices' numbers; one that was registered by other means has none."""
+        numbers = read_directory(self.directory)
+        return {numbers[node]: node for node in self.grid.get_node_ids() if node in numbers}
 
     def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
         """Send the task to these devices and collect their replies until all have arrived, or time is up."""
-        content, deadline = task_record(task), time.monotonic() + timeout
-        nodes = {number: node for node, number in self.numbers.items()}
-        waiting = {nodes[client]: client for client in clients}
-        messages = [Message(content, n, MessageType.TRAIN, ttl=timeout, group_id=str(task.round)) for n in waiting]
+        begun = time.monotonic()
+        deadline, nodes, content = begun + timeout, self._nodes(), record_of(task_bytes(task))
+        devices = {nodes[client]: client for client in clients if client in nodes}
+        messages = [Message(content, n, MessageType.TRAIN, ttl=timeout, group_id=str(task.round)) for n in devices]
         answers: _Answers = SimpleQueue()
         self._send(messages, deadline, answers)
+        self.answered.clear()
         found: dict[int, Reply | str] = {}
         with suppress(Empty):
-            while len(found) < len(waiting):
-                node, answer = answers.get(timeout=max(deadline - time.monotonic(), 0.0))
-                found[waiting[node]] = answer if isinstance(answer, str) else read_reply(task, answer)
+            while len(found) < len(devices):
+                node, answer, when = answers.get(timeout=max(deadline - time.monotonic(), 0.0))
+                self.answered[devices[node]] = round(when - begun, 3)
+                found[devices[node]] = answer if isinstance(answer, str) else read_reply(task, answer)
         return found
 
     def _send(self, messages: list[Message], deadline: float, answers: _Answers) -> None:
-        """Send messages, and put their answers into a queue as they come, until the deadline."""
-        if not messages:
-            return
-        nodes = [message.metadata.dst_node_id for message in messages]
-        sent = zip(self.grid.push_messages(messages), nodes, strict=True)
-        waiting = [(message, node) for message, node in sent if message is not None]
-        self._listen([dict(waiting[i::_LISTENERS]) for i in range(_LISTENERS)], deadline, answers)
+        """Send messages, and put their answers into a queue as they come, until the deadline.
 
-    def _listen(self, parts: list[dict[str, int]], deadline: float, answers: _Answers) -> None:
-        """Listen for the answers to each part of the messages in its own thread.
-
-        Flower waits until a node that has announced an answer delivers it, and one unreadable answer spoils those
-        fetched with it.
+        Each part of them has its own thread: Flower waits until a node that has announced an answer delivers it.
         """
-        parts = [part for part in parts if part]
-        for part in parts:
-            of = (part, len(parts) / _LOOKS, deadline, answers)
-            threading.Thread(target=self._fetch, args=of, daemon=True).start()
+        nodes = [message.metadata.dst_node_id for message in messages]
+        ids = zip(push(self.grid, messages), nodes, strict=True) if messages else ()
+        sent = [(id_, node) for id_, node in ids if id_ is not None]
+        for i in range(min(_LISTENERS, len(sent))):
+            part = dict(sent[i::_LISTENERS])
+            pause = min(_LISTENERS, len(sent)) / _LOOKS
+            threading.Thread(target=self._fetch, args=(part, pause, deadline, answers), daemon=True).start()
 
     def _fetch(self, waiting: dict[str, int], pause: float, deadline: float, answers: _Answers) -> None:
-        while waiting and time.monotonic() < deadline:
-            time.sleep(pause)
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(pause, left))
             try:
-                replies = list(self.grid.pull_messages(list(waiting)))
-            except Exception as error:
-                if len(waiting) > 1:  # find out whose it is
-                    self._listen([{message: node} for message, node in waiting.items()], deadline, answers)
-                else:
-                    answers.put((next(iter(waiting.values())), f"its reply cannot be read ({type(error).__name__})"))
-                return
-            for reply in replies:
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                answers.put((node, reply.content if reply.has_content() else _in_words(reply.error.code)))
+                replies = fetch_replies(self.grid, list(waiting), left)
+            except Exception as error:  # of the connection: the SuperLink may come back
+                _tell(f"no replies can be fetched now ({type(error).__name__})")
+                continue
+            for id_, content in replies:
+                node = waiting.pop(id_, None)
+                if node is not None:
+                    answers.put((node, content, time.monotonic()))
 
 
-def _in_words(code: int) -> str:
-    return _ERRORS.get(code, f"Flower's error {code}")
+def read_directory(path: Path) -> dict[int, int]:
+    """The devices' numbers by the SuperLink's numbers of their nodes."""
+    try:
+        return {int(node): int(entry["device"]) for node, entry in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        raise FultrError(f"{path}: cannot be read; fultr deploy register writes it") from None

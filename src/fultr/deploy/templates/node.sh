@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts the node {{ node }} and stays in the foreground. Settings: node.env and node.toml beside this file.
+# Starts the node {{ node }} and stays in the foreground. Settings: node.toml beside this file.
 set -eu
 cd "$(dirname "$0")"
 . ./node.env
@@ -9,8 +9,6 @@ if ! [ -x "$PYTHON" ]; then
     exit 2
 fi
 umask 077
-# Flower starts its helpers by name. It connects only to the SuperLink, installs nothing and keeps its files here.
-export PATH="$(dirname "$PYTHON"):$PATH" FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
-export FLWR_SUPEREXEC_TASK_POLL_INTERVAL=0.25 FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 PYTHONUNBUFFERED=1
-exec flower-supernode --superlink "$SUPERLINK" --root-certificates ca.crt --auth-supernode-private-key node.key \
-    --host 127.0.0.1 --port "$PORT" --node-config node.toml
+# It calls the SuperLink and is never called. Flower keeps its files here, and sends no telemetry.
+export FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 PYTHONUNBUFFERED=1
+exec "$PYTHON" -m fultr node .

@@ -11,6 +11,7 @@ fi
 umask 077
 # Flower starts its helpers by name. It connects to nobody, installs nothing and keeps its files here.
 export PATH="$(dirname "$PYTHON"):$PATH" FLWR_HOME="$PWD/flwr" FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1
+export FULTR_RELEASES="$(dirname "$PWD")/state"  # nodes fetch the current ranker from there
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1 PYTHONUNBUFFERED=1
 # Other machines can reach only the Fleet API (nodes): fultr/deploy/superlink.py ensures that. It is run as a file (-P: its
 # folder is not searched for modules), since the SuperLink does not need the rest of fultr in memory.

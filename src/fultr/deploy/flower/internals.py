@@ -1,0 +1,292 @@
+"""What is internal to Flower 1.41: the only module that uses such names, besides `control` and `superlink`.
+
+A node speaks the SuperLink's Fleet API itself: Flower's own node would run whatever app the SuperLink ships. The server
+app fetches replies itself: Flower's grid would build whatever records a reply describes, of any size.
+
+A message of ours is three of Flower's objects: a Message, a RecordDict and a ConfigRecord with one byte string.
+Anything else is not looked into.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fultr.core.errors import FultrError
+
+os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")  # read when Flower is imported
+
+import httpx
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PushObjectRequest
+from flwr.proto.node_pb2 import Node
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    get_object_type_from_object_content,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from flwr.serverapp import Grid
+
+HEARTBEAT_SECONDS = 0.6 * HEARTBEAT_DEFAULT_INTERVAL
+"""How often a node must say that it is there, with room for one that gets lost."""
+
+OBJECTS = ("Message", "RecordDict", "ConfigRecord")
+"""The objects of a message of ours, from the outermost."""
+
+MOST_BYTES = 17_000_000  # of an answer of the SuperLink: a task, and what Flower adds
+_ERRORS = {
+    3: "no answer in time",
+    4: "no answer in time",
+    5: "it cannot be reached",
+    9: "its reply did not arrive whole",
+}  # Flower's codes, in words
+
+
+def record_of(content: bytes) -> RecordDict:
+    """A byte string as the only content of a message."""
+    return RecordDict({"fultr": ConfigRecord({"content": content})})
+
+
+def _content_of(objects: Iterable[bytes]) -> bytes | str:
+    """The byte string in the objects of a message; or in words why it is none of ours."""
+    by_type = {get_object_type_from_object_content(content): content for content in objects}
+    if set(by_type) == {OBJECTS[0]}:
+        message = Message.inflate(by_type[OBJECTS[0]], children={})
+        if message.has_error():
+            return _ERRORS.get(message.error.code, f"Flower's error {message.error.code}")
+    if set(by_type) != set(OBJECTS):
+        return "it is another program's message"
+    config = ConfigRecord.inflate(by_type[OBJECTS[2]])
+    content = config["content"] if set(config) == {"content"} else None
+    return content if type(content) is bytes else "it is another program's message"
+
+
+# The node's side.
+
+
+@dataclass(frozen=True, eq=False)
+class Letter:
+    """A message that a node was sent.
+
+    Attributes:
+        run: the number of the run that sent it.
+        content: the byte string in it; None: it is another program's.
+        message: what a reply refers to.
+    """
+
+    run: int
+    content: bytes | None
+    message: Message
+
+
+class Fleet:
+    """A node's connection to a SuperLink; it only ever calls, and listens on no port.
+
+    Attributes:
+        number: the node's, as the SuperLink knows it.
+    """
+
+    def __init__(self, client: FleetHttpClient, number: int) -> None:
+        """Use `connected`."""
+        self.number = number
+        self._client, self._node = client, Node(node_id=number)
+
+    def alive(self) -> bool:
+        """Say that the node is still there; False if the SuperLink does not know it any more."""
+        request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        return bool(self._client.SendNodeHeartbeat(request).success)
+
+    def receive(self) -> Letter | None:
+        """The next message, if there is one."""
+        response = self._client.PullMessages(PullMessagesRequest(node=self._node))
+        if not response.messages_list:
+            return None
+        message, tree = message_from_proto(response.messages_list[0]), response.message_object_trees[0]
+        run, ids = message.metadata.run_id, _ids(tree)
+        content: bytes | str = "it is another program's message"
+        if len(ids) <= len(OBJECTS):
+            content = _content_of([self._pulled(run, id_) for id_ in ids])
+        confirm = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=tree.object_id)
+        self._client.ConfirmMessageReceived(confirm)
+        return Letter(run, content if isinstance(content, bytes) else None, message)
+
+    def _pulled(self, run: int, id_: str) -> bytes:
+        response = self._client.PullObject(PullObjectRequest(node=self._node, run_id=run, object_id=id_))
+        if not (response.object_found and response.object_available):
+            raise ValueError("a message is not whole")
+        return response.object_content
+
+    def send(self, letter: Letter, content: bytes, seconds: float) -> None:
+        """Reply to a message, after so many seconds of work."""
+        reply = Message(record_of(content), reply_to=letter.message)
+        with no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            objects, tree = get_all_nested_objects(reply), get_object_tree(reply)
+            response = self._client.PushMessages(
+                PushMessagesRequest(
+                    node=self._node,
+                    messages_list=[message_to_proto(remove_content_from_message(reply))],
+                    message_object_trees=[tree],
+                    clientapp_runtime_list=[seconds],
+                )
+            )
+            for id_ in response.objects_to_push:
+                push = PushObjectRequest(node=self._node, run_id=letter.run, object_id=id_)
+                push.object_content, push.session_id = objects[id_].deflate(), response.session_id
+                self._client.PushObject(push)
+
+    def fetch(self, path: str) -> bytes:
+        """A file that the shell around the SuperLink has for nodes, see `fultr.deploy.superlink`."""
+        client = self._client._client
+        request = client.build_request("GET", f"{self._client._base_url}{path}")
+        response = self._client._send(_Signed(request))  # type: ignore[arg-type]
+        response.raise_for_status()
+        return bytes(response.content)
+
+    def leave(self) -> None:
+        """Say that the node is gone, so that nobody waits for it."""
+        with suppress(httpx.HTTPError):
+            self._client.DeactivateNode(DeactivateNodeRequest(node_id=self.number))
+
+
+@dataclass(frozen=True)
+class _Signed:
+    """What Flower's signature of a request needs to know of it."""
+
+    request: httpx.Request
+
+
+@contextmanager
+def connected(
+    address: str, authority: bytes, key: ec.EllipticCurvePrivateKey, before: int | None = None
+) -> Iterator[Fleet]:
+    """Connect a node to the SuperLink at an address.
+
+    Args:
+        address: HOST:PORT.
+        authority: the certificate that it must be signed by.
+        key: the node's.
+        before: its number when it was last connected. Should it have been killed then, it takes leave first; otherwise
+            it would not be admitted for a minute.
+    """
+    signed = NodeAuthHttpInterceptor(key, key.public_key())
+    with FleetHttpClient.from_server_address(address, False, authority, [signed]) as client:
+        client._client.follow_redirects = False
+        client._client.event_hooks["response"].append(_bounded)
+        if before is not None:
+            Fleet(client, before).leave()
+        public = public_key_to_bytes(key.public_key())
+        request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        fleet = Fleet(client, client.ActivateNode(request).node_id)
+        try:
+            yield fleet
+        finally:
+            fleet.leave()
+
+
+def _bounded(response: httpx.Response) -> None:
+    """Refuse to read an answer that is too long, or compressed: nobody knows how long it would become."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx.DecodingError("the answer is compressed", request=response.request)
+    response.stream = _Bounded(response.stream)
+
+
+class _Bounded(httpx.SyncByteStream):
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for part in self.stream:
+            size += len(part)
+            if size > MOST_BYTES:
+                raise httpx.DecodingError(f"the answer has more than {MOST_BYTES:,} bytes")
+            yield part
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+def why(error: Exception, address: str) -> FultrError | None:
+    """What is wrong if trying again will not help; None: it might."""
+    text = str(error)
+    if isinstance(error, httpx.HTTPStatusError):
+        code, said = error.response.status_code, error.response.text.strip()[:200]
+        if code in (400, 401, 403):
+            return FultrError(
+                f"{address}: the SuperLink does not admit this node (status {code}: {said}): register its key with "
+                "fultr deploy register, and see to it that the clocks agree"
+            )
+    if isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in text:
+        expired = "has expired" in text
+        return FultrError(
+            f"{address}: the SuperLink's certificate {'has expired: renew it there' if expired else 'is not trusted'} "
+            f"({text[text.find(':') + 1 :].strip()[:150]})"
+        )
+    return None
+
+
+# The server app's side.
+
+
+def push(grid: Grid, messages: list[Message]) -> list[str | None]:
+    """Send messages; the ids by which their replies are asked for, None where one could not be sent."""
+    return list(grid.push_messages(messages))
+
+
+def fetch_replies(grid: Any, ids: list[str], patience: float) -> list[tuple[str, bytes | str]]:
+    """The replies to some messages that have arrived: the id, and the byte string or in words why there is none.
+
+    Args:
+        grid: Flower's.
+        ids: of the messages.
+        patience: seconds to wait for a reply that was announced to arrive whole.
+    """
+    client, run = grid._runtime_client, grid.run.run_id
+    response = client.PullMessages(PullAppMessagesRequest(message_ids=ids))
+    found: list[tuple[str, bytes | str]] = []
+    for message, tree in zip(response.messages_list, response.message_object_trees, strict=True):
+        asked = message.metadata.reply_to_message_id
+        try:
+            found.append((asked, _fetched(grid.node, client, run, tree, patience)))
+        except Exception as error:  # anything may have arrived
+            found.append((asked, f"its reply cannot be read ({type(error).__name__})"))
+        with suppress(Exception):
+            confirm = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=tree.object_id)
+            client.ConfirmMessageReceived(confirm)
+    return found
+
+
+def _fetched(node: Node, client: Any, run: int, tree: ObjectTree, patience: float) -> bytes | str:
+    ids = _ids(tree)
+    if len(ids) > len(OBJECTS):
+        return f"its reply has {len(ids):,} objects, and {len(OBJECTS)} is the limit"
+    pull = make_pull_object_fn_protobuf(client.PullObject, node, run)
+    try:
+        return _content_of(pull_objects(ids, pull, max_time=patience, initial_backoff=0.1).values())
+    except ObjectPullError:
+        return "its reply did not arrive whole"
+
+
+def _ids(tree: ObjectTree) -> list[str]:
+    """The different objects of a message."""
+    return list({each.object_id: None for each in iterate_object_tree(tree)})

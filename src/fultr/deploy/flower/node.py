@@ -1,0 +1,183 @@
+"""The node: the process on a device. It asks the SuperLink for tasks, and answers with the code installed there.
+
+It calls and is never called; what it is sent is data, never code. What it answers is for the device's policy to say
+(`fultr.device.answer`), whatever the task asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+
+from fultr.core.errors import FultrError
+from fultr.core.files import locked, written_whole
+from fultr.deploy.flower.internals import HEARTBEAT_SECONDS, Fleet, Letter, connected, why
+from fultr.deploy.keys import load_node_key
+from fultr.device.node_settings import NodeSettings
+from fultr.device.policy import DevicePolicy
+
+_FIRST_PAUSE, _GROWTH = 0.4, 1.6  # seconds between two questions after an answer; then ever longer
+_LONGEST_RETRY = 60.0  # seconds between two attempts to reach the SuperLink
+_RELEASE_SECONDS = 600.0  # between two looks for another ranker, if no task comes
+
+
+@dataclass(frozen=True)
+class Told:
+    """Something that happened on a node.
+
+    Attributes:
+        what: one word: connected, lost, task, ranker, stopped.
+        words: for people.
+        seconds: that it took, if it was work.
+    """
+
+    what: str
+    words: str
+    seconds: float | None = None
+
+    def line(self, as_json: bool) -> str:
+        """For the node's log."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        if as_json:
+            return json.dumps({"time": now, "what": self.what, "words": self.words, "seconds": self.seconds})
+        return f"{now} {self.words}{'' if self.seconds is None else f' ({self.seconds:.2f} s)'}"
+
+
+def printed(as_json: bool) -> Callable[[Told], None]:
+    """Tells what happens on standard error, a line each."""
+
+    def tell(told: Told) -> None:
+        with suppress(OSError, ValueError):  # nobody reads it
+            print(told.line(as_json), file=sys.stderr, flush=True)
+
+    return tell
+
+
+class Pace:
+    """How long a node waits between two questions: short after a task, ever longer while none comes."""
+
+    def __init__(self, slowest: float) -> None:
+        self.slowest, self.pause = slowest, _FIRST_PAUSE
+
+    def busy(self) -> None:
+        """There was a task."""
+        self.pause = _FIRST_PAUSE
+
+    def next(self) -> float:
+        """Seconds to wait now; not the same for all nodes, so that they do not ask at the same moment."""
+        wait = self.pause * random.uniform(0.8, 1.2)
+        self.pause = min(self.pause * _GROWTH, self.slowest)
+        return wait
+
+
+def run_node(folder: Path, stop: threading.Event, tell: Callable[[Told], None]) -> None:
+    """Connect the node in a folder to its SuperLink, and answer until `stop` is set.
+
+    A SuperLink that is down is tried again and again. What trying again cannot mend is an error: a key that is not
+    registered, a certificate that has expired.
+    """
+    settings = NodeSettings.read(folder / "node.toml")
+    DevicePolicy.read(folder / "node.toml")  # what is wrong with it is said now
+    key = load_node_key(folder / "node.key")
+    try:
+        authority = (folder / "ca.crt").read_bytes()
+    except OSError as error:
+        raise FultrError(f"{folder / 'ca.crt'}: cannot be read: {error.strerror}") from None
+    retry = 1.0
+    with locked(folder / "lock", f"{folder}: this node is running already"):
+        while not stop.is_set():
+            try:
+                with connected(settings.server, authority, key, _number_before(folder)) as fleet:
+                    _note_number(folder, fleet.number)
+                    tell(Told("connected", f"connected to {settings.server} as node {fleet.number}"))
+                    retry = 1.0
+                    _listen(folder, settings, fleet, stop, tell)
+            except (httpx.HTTPError, ValueError) as error:
+                final = why(error, settings.server)
+                if final is not None:
+                    raise final from None
+                tell(Told("lost", f"no connection to {settings.server}, next attempt in {retry:.0f} s: {error}"))
+                stop.wait(retry * random.uniform(0.8, 1.2))
+                retry = min(retry * 2, _LONGEST_RETRY)
+    tell(Told("stopped", "stopped"))
+
+
+def _listen(
+    folder: Path, settings: NodeSettings, fleet: Fleet, stop: threading.Event, tell: Callable[[Told], None]
+) -> None:
+    """Ask for tasks and answer them until told to stop, or the connection is lost."""
+    pace, looked = Pace(settings.slowest_poll), -_RELEASE_SECONDS
+    with _heartbeats(fleet) as lost:
+        while not stop.is_set():
+            if lost.is_set():
+                raise ValueError("the SuperLink does not know this node any more")
+            if time.monotonic() - looked >= _RELEASE_SECONDS:
+                _look_for_ranker(folder, settings, fleet, tell)
+                looked = time.monotonic()
+            letter = fleet.receive()
+            if letter is None:
+                stop.wait(pace.next())
+                continue
+            pace.busy()
+            looked = -_RELEASE_SECONDS  # where there are tasks, there may soon be another ranker
+            _reply(folder, settings, fleet, letter, tell)
+
+
+def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, tell: Callable[[Told], None]) -> None:
+    from fultr.device.mailbox import answer_message  # what trains is loaded when there is something to train
+
+    begun = time.monotonic()
+    policy = DevicePolicy.read(folder / "node.toml")  # its owner may have changed it
+    content, words = answer_message(folder / settings.log, letter.content, policy, run=letter.run)
+    seconds = time.monotonic() - begun
+    tell(Told("task", words, seconds))
+    try:
+        fleet.send(letter, content, seconds)
+    except httpx.HTTPStatusError as error:  # the run has ended meanwhile, or nobody waits any more
+        tell(Told("task", f"the SuperLink did not take the answer (status {error.response.status_code})"))
+
+
+def _look_for_ranker(folder: Path, settings: NodeSettings, fleet: Fleet, tell: Callable[[Told], None]) -> None:
+    """Fetch the current ranker, if the server has one for this device."""
+
+
+@contextmanager
+def _heartbeats(fleet: Fleet) -> Iterator[threading.Event]:
+    """Say now and then that the node is there, whatever else it does; yields what is set when nobody knows it."""
+    ended, lost = threading.Event(), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(HEARTBEAT_SECONDS * random.uniform(0.9, 1.0)):
+            try:
+                if not fleet.alive():
+                    lost.set()
+            except (httpx.HTTPError, ValueError):
+                continue  # the next question will tell
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield lost
+    finally:
+        ended.set()
+
+
+def _number_before(folder: Path) -> int | None:
+    with suppress(OSError, ValueError):
+        return int((folder / "number").read_text())
+    return None
+
+
+def _note_number(folder: Path, number: int) -> None:
+    with written_whole(folder / "number") as temporary:
+        temporary.write_text(f"{number}\n")

@@ -1,0 +1,39 @@
+"""What a node does with a message: a byte string in, a byte string out. Nothing in it is ever executed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from fultr.core.errors import FultrError
+from fultr.device.answer import answer, note_nonsense
+from fultr.device.policy import DevicePolicy
+from fultr.federated.messages import Reply
+from fultr.federated.wire import REFUSAL, read_task, reply_bytes
+
+
+def answer_message(log: Path, content: bytes | None, policy: DevicePolicy, run: int) -> tuple[bytes, str]:
+    """Answer a message, or refuse it.
+
+    Args:
+        log: the device's.
+        content: what came; None: another program's message.
+        policy: what the device's owner lets it answer.
+        run: the number of the run, as the server tells it.
+
+    Returns:
+        What to send, and in words what happened: these are for the owner.
+    """
+    try:
+        if content is None:
+            raise FultrError("it is another program's message")
+        task = read_task(content)
+    except FultrError as error:
+        with suppress(FultrError):  # of the log
+            note_nonsense(log, str(error), run=run)
+        return REFUSAL, f"refused a message of run {run} that is no task: {error}"
+    reasons: list[str] = []
+    reply = answer(log, task, policy, run=run, tell=reasons.append)
+    if isinstance(reply, Reply):
+        return reply_bytes(reply), f"answered round {task.round + 1} of run {run}: sent {', '.join(reply.sums)}"
+    return REFUSAL, f"refused round {task.round + 1} of run {run}: {'; '.join(reasons)}"
