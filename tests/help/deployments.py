@@ -1,4 +1,4 @@
-"""Federations for tests: real Flower processes with a small app, always stopped in the end."""
+"""Federations for tests: real processes with small logs, always stopped in the end."""
 
 from __future__ import annotations
 
@@ -7,70 +7,52 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from fultr.deploy.folder import Deployment, init_deployment, load_deployment
+from fultr.device.log import DeviceLog
 
-STANDIN = """
-import json, os, time
-from pathlib import Path
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
-
-client_app, server_app = ClientApp(), ServerApp()
+FEATURES, DISPLAYED = 4, 3
 
 
-@client_app.train()
-def train(message, context):
-    node = {"client": context.node_config["client-id"], "folder": os.getcwd(), "log": context.node_config["log-path"]}
-    return Message(RecordDict({"node": ConfigRecord(node)}), reply_to=message)
-
-
-@server_app.main()
-def main(grid, context):
-    config = context.run_config
-    if config.get("fail"):
-        raise RuntimeError("told to fail")
-    folder = Path(config["state-dir"])
-    checkpoint = folder / "checkpoint"
-    first = int(checkpoint.read_text()) if checkpoint.exists() else 0
-    while len(nodes := list(grid.get_node_ids())) < config["nodes"]:
-        time.sleep(0.2)
-    for t in range(first, config["rounds"]):
-        sent = [Message(RecordDict({"round": ConfigRecord({"round": t})}), node, MessageType.TRAIN) for node in nodes]
-        replies = list(grid.send_and_receive(sent, timeout=config["timeout"]))
-        heard = [dict(reply.content.config_records["node"]) for reply in replies if not reply.has_error()]
-        checkpoint.write_text(str(t + 1))
-        line = {"round": t + 1, "first": first, "heard": sorted(heard, key=lambda node: node["client"])}
-        with (folder / "progress.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\\n")
-"""
-PROJECT = """
-[project]
-name = "standin"
-version = "1.0.0"
-description = "A small app"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fultr"
-flwr-version-target = "1.41.0"
-
-[tool.flwr.app.components]
-serverapp = "standin:server_app"
-clientapp = "standin:client_app"
-"""
-
-
-def standin_deployment(folder: Path, nodes: int = 2, rounds: int = 2, app: str = STANDIN) -> Deployment:
-    """A deployment whose app is a small one of its own: each node says who it is, and the server counts rounds."""
+def small_deployment(folder: Path, nodes: int = 2, **settings: object) -> Deployment:
+    """A deployment whose nodes have small logs, and answer as often as they are asked."""
     init_deployment(folder, nodes)
-    (folder / "app" / "standin.py").write_text(app)
-    (folder / "app" / "pyproject.toml").write_text(PROJECT)
-    (folder / "federation.toml").write_text(
-        f'state-dir = "state"\nrounds = {rounds}\ntimeout = 90.0\nnodes = {nodes}\nfail = false\n'
-    )
+    for node in load_deployment(folder).nodes:
+        fill_log(node.folder / "device.db", node.device)
+        allow(node.folder, answers_a_day=10**6, answers_in_all=10**6, seconds_apart=0)
+    write_settings(folder, **{"least_devices": nodes, **settings})
     return load_deployment(folder)
+
+
+def fill_log(path: Path, seed: int, impressions: int = 200) -> None:
+    """Impressions of random documents, each with a click."""
+    rng = np.random.default_rng(seed)
+    with DeviceLog.open(path, features=FEATURES) as log:
+        for i in range(impressions):
+            shown = log.log_impression(i, rng.random((DISPLAYED, FEATURES)).astype(np.float32))
+            log.log_click(shown, int(rng.integers(1, DISPLAYED + 1)))
+
+
+def allow(node: Path, **policy: object) -> None:
+    """Change a node's policy."""
+    path = node / "node.toml"
+    lines = path.read_text().splitlines()
+    for name, value in policy.items():
+        (at,) = (i for i, line in enumerate(lines) if line.startswith(f"{name} ="))
+        lines[at] = f"{name} = {value!r}".replace("'", '"')
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_settings(folder: Path, state: str = "state", **settings: object) -> None:
+    """The whole federation.toml."""
+    usual = {"features": FEATURES, "displayed": DISPLAYED, "rounds": 2, "timeout": 60.0, "propensity": "none"}
+    lines = [f"{name} = {_toml(value)}" for name, value in {**usual, **settings}.items()]
+    (folder / "federation.toml").write_text("\n".join([f'state-dir = "{state}"', *lines, ""]))
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
 
 
 @contextmanager

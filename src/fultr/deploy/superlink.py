@@ -101,7 +101,8 @@ class Gate:
 
 async def _read(receive: Receive, most: int) -> bytes | None:
     """A request's body; None if it is longer."""
-    parts, size = [], 0
+    parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":

@@ -231,10 +231,10 @@ def why(error: Exception, address: str) -> FultrError | None:
     text = str(error)
     if isinstance(error, httpx.HTTPStatusError):
         code, said = error.response.status_code, error.response.text.strip()[:200]
-        if code in (400, 401, 403):
+        if code in (400, 401, 403, 412):
             return FultrError(
                 f"{address}: the SuperLink does not admit this node (status {code}: {said}): register its key with "
-                "fultr deploy register, and see to it that the clocks agree"
+                "fultr deploy register, let no other device use it, and see to it that the clocks agree"
             )
     if isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in text:
         expired = "has expired" in text
