@@ -142,10 +142,17 @@ class Ranker:
 def read_content(path: str | Path) -> dict[str, Any]:
     """The content of a ranker's file; its digest, if it has one, is checked."""
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        digest = digest_of(content) if isinstance(content, dict) else ""
+        data = Path(path).read_bytes()
     except OSError as error:
         raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
+    return content_of(data, path)
+
+
+def content_of(data: bytes, path: str | Path) -> dict[str, Any]:
+    """The content of a ranker's file from its bytes; `path` is for error messages."""
+    try:
+        content = json.loads(data.decode("utf-8"))
+        digest = digest_of(content) if isinstance(content, dict) else ""
     except (ValueError, RecursionError) as error:
         raise FultrError(f"{path}: expected a ranker saved by fultr, found no JSON: {str(error)[:80]}") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:

@@ -25,7 +25,7 @@ import numpy as np
 
 from fultr.core.errors import FultrError
 from fultr.core.files import locked, make_folder, written_whole
-from fultr.rankers.ranker import Ranker, digest_of, read_content
+from fultr.rankers.ranker import Ranker, content_of, digest_of, read_content
 
 _NAME = re.compile(r"v(\d{4,12})-([0-9a-f]{6})")
 
@@ -193,6 +193,20 @@ def read_ranker(where: str | Path) -> tuple[Ranker, Version | None]:
     return found.ranker, found
 
 
+def version_of_bytes(data: bytes, where: str) -> Version:
+    """The version in the bytes of its file; `where` they come from is for error messages."""
+    return _version_from(content_of(data, where), where)
+
+
+def is_version_name(name: object) -> bool:
+    """Could it be the whole name of a version? Such a name is also safe as a file's.
+
+    >>> is_version_name("v0003-1f2ab9"), is_version_name("v0003"), is_version_name("../v0003-1f2ab9")
+    (True, False, False)
+    """
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
 def _read_version(file: Path, named: bool = False) -> Version:
     version = _version_from(read_content(file), file)
     if named and version.name != file.stem:
@@ -200,7 +214,7 @@ def _read_version(file: Path, named: bool = False) -> Version:
     return version
 
 
-def _version_from(content: dict[str, Any], path: Path) -> Version:
+def _version_from(content: dict[str, Any], path: str | Path) -> Version:
     ranker = Ranker.from_content(content, path)
     try:
         section = content["version"]
