@@ -70,7 +70,8 @@ def test_private_things_are_private(tmp_path):
     folder = tmp_path / "fed"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     keys = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.key"))
-    assert keys == ["ca/ca.key", "nodes/node-1/node.key", "nodes/node-2/node.key", "superlink/server.key"]
+    nodes = ["nodes/node-1/node.key", "nodes/node-2/node.key"]
+    assert keys == ["ca/ca.key", *nodes, "superlink/server.key", "superlink/signing.key"]
     assert {stat.S_IMODE((folder / key).stat().st_mode) for key in keys} == {0o600}
 
 

@@ -29,6 +29,7 @@ from fultr.deploy.keys import (
     write_authority,
     write_node_key,
     write_server_certificate,
+    write_signing_key,
 )
 from fultr.device.policy import policy_lines
 
@@ -240,6 +241,8 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
         write_server_certificate(
             superlink / "server.crt", superlink / "server.key", superlink / "ca.crt", authority / "ca.key", host
         )
+    if not (superlink / "signing.key").exists():
+        write_signing_key(superlink / "signing.key", superlink / "signing.pub", name)
     _write_text(superlink / "start.sh", _rendered("superlink.sh", name=name), 0o700)
     _write_text(
         superlink / "fultr-superlink.service",
@@ -260,6 +263,9 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
     _write_text(place / "federation.toml", _rendered("federation.toml", devices=max(2, len(numbers))))
     for number in numbers:
         _write_node(place, folder, f"node-{number}", address)
+    for settings_file in (place / "nodes").glob("*/node.toml"):
+        if not settings_file.with_name("signing.pub").exists():
+            _copy(superlink / "signing.pub", settings_file.with_name("signing.pub"))
     _write_text(
         place / "README.md",
         _rendered(

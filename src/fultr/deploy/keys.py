@@ -1,7 +1,8 @@
-"""Certificates and keys of a federation: its own authority, the SuperLink's certificate, a key for every node.
+"""Certificates and keys of a federation: its authority, the SuperLink's certificate, a key per node, one for releases.
 
 The SuperLink authenticates with a certificate signed by the federation's own certificate authority; a node, with an
-ECDSA key on curve P-384, whose public half the SuperLink knows.
+ECDSA key on curve P-384, whose public half the SuperLink knows. Releases of the ranker are signed with a key of their
+own (Ed25519), whose public half every node is enrolled with.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fultr.core.files import written_whole
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825  # the longest that all common TLS libraries accept
@@ -140,6 +142,34 @@ def load_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def write_signing_key(key: Path, public: Path, federation: str) -> None:
+    """Create the key pair that releases are signed with; the public half is what nodes are enrolled with."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from fultr.rankers.release import ReleaseKey
+
+    private = Ed25519PrivateKey.generate()
+    with written_whole(public) as temporary:
+        temporary.write_text(ReleaseKey(federation, private.public_key().public_bytes_raw()).to_line())
+    write_secret(key, _pem(private))  # last: where it is, its public half is too
+
+
+def load_signing_key(path: Path) -> Ed25519PrivateKey:
+    """The key that releases are signed with."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise FultrError(f"{path}: cannot be read: {error.strerror}; `fultr deploy init` makes one") from None
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise FultrError(f"{path}: is not a private Ed25519 key in PEM form without a password")
+    return key
+
+
 def load_certificate(path: Path) -> x509.Certificate:
     """Read a certificate in PEM form."""
     from cryptography import x509
@@ -207,7 +237,7 @@ def _usage(signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(private: ec.EllipticCurvePrivateKey) -> bytes:
+def _pem(private: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     return private.private_bytes(
