@@ -75,3 +75,69 @@ def combined(rows: Sequence[Float64s]) -> Judgement | None:
         return Judgement(float(means[0]), float(means[1]), None, None, 1)
     errors = np.sqrt((left**2).sum(axis=0) * n / (n - 1)) / weight
     return Judgement(float(means[0]), float(means[1]), float(errors[0]), float(errors[1]), n)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much higher a candidate puts clicked documents than the stable version, on the same held-out clicks.
+
+    Attributes:
+        difference: mean gain in the candidate's order minus that in the stable version's.
+        error: its standard error over devices.
+        low: lower end of its 95% interval.
+        high: upper end.
+        devices: with held-out clicks.
+    """
+
+    difference: float
+    error: float
+    low: float
+    high: float
+    devices: int
+
+    def __str__(self) -> str:
+        return f"{self.difference:+.4f} (95% interval {self.low:+.4f} to {self.high:+.4f}, {self.devices} devices)"
+
+
+def compared(rows: Sequence[Float64s]) -> Comparison | None:
+    """The ratio of all devices' sums, each device as drawn from many; None with fewer than three.
+
+    A device that has much of the weight pulls the ratio towards itself, which makes its residual too small. So each
+    squared residual is divided by 1 minus the device's share of the weight, and the degrees of freedom of Student's t
+    are those of that sum: n - 1 for equal weights, fewer for unequal ones (Bell and McCaffrey, 2002, where the variance
+    of a device's mean gain is taken as inverse to its weight).
+
+    Args:
+        rows: [4] for each device: sum of click weights, and of weight x gain in the candidate's order, in the displayed
+            one and in the stable version's.
+
+    >>> print(compared([np.array([2.0, 1.0, 1.0, stable]) for stable in (1.5, 1.1, 1.3)]))
+    -0.1500 (95% interval -0.3984 to +0.0984, 3 devices)
+    """
+    from scipy.special import stdtrit
+
+    sums = np.array([row for row in rows if row[0] > 0]).reshape(-1, 4)
+    n = len(sums)
+    if n < 3:
+        return None
+    total = sums[:, 0].sum()
+    shares, gained = sums[:, 0] / total, sums[:, 1] - sums[:, 3]
+    difference = float(gained.sum() / total)
+    residuals = gained / total - difference * shares
+    others = np.maximum(1 - shares, 1e-12)
+    error = float(np.sqrt((residuals**2 / others).sum()))
+    leverage = shares**2 / others
+    pairs = 2 * (leverage[1:] * np.cumsum(leverage)[:-1]).sum()  # a sum of products: a difference would cancel
+    reach = float(stdtrit(1 / ((shares**2).sum() + pairs), 0.975)) * error
+    return Comparison(difference, error, difference - reach, difference + reach, n)
+
+
+def verdict(comparison: Comparison | None) -> str:
+    """What a comparison says of the candidate: "better" or "worse" if the whole interval is on one side of zero.
+
+    >>> verdict(Comparison(-0.1, 0.01, -0.12, -0.08, 9)), verdict(Comparison(-0.1, 0.1, -0.3, 0.1, 9)), verdict(None)
+    ('worse', 'inconclusive', 'inconclusive')
+    """
+    if comparison is None or comparison.low <= 0 <= comparison.high:
+        return "inconclusive"
+    return "better" if comparison.low > 0 else "worse"
