@@ -13,6 +13,7 @@ import click
 from fultr.cli.console import print_json, print_table, round_bar, say, spoken_time, working
 from fultr.cli.lazy import OrderedGroup
 from fultr.cli.options import PATH, json_option
+from fultr.cli.releases import promote, releases, rollback, rollout
 from fultr.cli.stopping import resumable
 from fultr.core.errors import FultrError
 
@@ -36,6 +37,8 @@ def deploy() -> None:
       fultr device simulate --nodes 3 --dir fed
       fultr deploy start fed             the SuperLink (server) and the nodes
       fultr deploy train fed             the training; interrupted, it resumes
+      fultr deploy rollout fed           try the new ranker on some devices
+      fultr deploy promote fed           give it to all
       fultr deploy status fed
       fultr deploy stop fed
 
@@ -289,3 +292,7 @@ def _ndcg(weights: Float32s, data: Splits, model: str = "linear") -> str:
 
     values = ndcg_of_rankers(model_named(model, data.test.width), weights[np.newaxis], data.test)
     return f"{mean_over_queries(values)[0]:.4f}"
+
+
+for _command in (rollout, promote, rollback, releases):
+    deploy.add_command(_command)
