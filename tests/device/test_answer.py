@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 import threading
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from help.commands import fultr
 from help.tasks import DISPLAYED, FEATURES, SMALL, a_task, at, opened, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fultr import Estimator
+from fultr import Estimator, FultrError
 from fultr.device import answer as answering
 from fultr.device.answer import REFUSAL, LocalDevices, Refusal, answer, note_nonsense
 from fultr.device.batches import held_out_seed
 from fultr.device.ledger import read_history
 from fultr.device.policy import DevicePolicy
 from fultr.device.sqlite import connect
+from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.messages import Reply, reply_to
 
 SMALL_PARTS = replace(SMALL, held_out=0.5)
@@ -458,6 +462,24 @@ def test_the_ledger_survives_forgetting_and_sums_up_old_refusals(path, monkeypat
     assert [entry.asked.round for entry in found.entries] == [0, 3, 4, 5, 6, 7]
 
 
+def test_features_that_are_not_normalised_are_others(path, tmp_path):
+    with opened(path, normalised=False) as log:
+        use(log, impressions=40, clicks=20)
+        (schema,) = log.schemas()
+        assert (schema.names, schema.count, schema.normalised, schema.current) == (None, 3, False, True)
+        log.export(tmp_path / "out.jsonl")
+    about = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert about["schemas"] == [{"schema": 1, "features": 3, "normalised": False, "impressions": 40}]
+    assert answer(path, a_task(), SMALL) == REFUSAL
+    assert isinstance(answer(path, a_task(normalised=False), SMALL), Reply)
+    with opened(path) as log:
+        assert [schema.normalised for schema in log.schemas()] == [False, True]
+        assert log.records().left_out == 40
+    assert "not normalised" in fultr("device", "show", path).out
+    with pytest.raises(FultrError, match="normalised: expected true or false, found 1"):
+        opened(path, normalised=1)
+
+
 def test_features_are_those_of_the_last_impression(path):
     """Impressions of other features do not count, and after a change a batch must fill with the new ones."""
     with opened(path, features=["a", "b", "c"]) as log:
@@ -470,3 +492,55 @@ def test_features_are_those_of_the_last_impression(path):
         log.log_click(15, 1)
         assert isinstance(answer(path, a_task(), SMALL), Reply)
     assert FEATURES == 3
+
+
+# What the owner sees
+
+
+def test_the_owner_sees_every_task(path, tmp_path):
+    with opened(path) as log:
+        use(log, impressions=80, clicks=60)
+    answer(path, a_task(propensity="shrunk", judge=True), SMALL_PARTS, run=2**30)
+    answer(path, a_task(4, displayed=3), SMALL_PARTS, run=7)
+    note_nonsense(path, "its head is not whole")
+    done = fultr("device", "history", path)
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) < 80
+    assert "  answered: update, examination, judgement (shrunk)" in lines[0]
+    assert lines[1] == f"    run {2**30}, round 1; from 60 clicks in 80 impressions, up to batch 1"
+    assert "update, 3 numbers, norm 0." in lines[2]
+    assert "    run 7, round 5" in lines
+    assert "    displayed: the task counts 3 ranks, and the device 2" in lines
+    assert lines[-4].endswith("  not a task")
+    assert lines[-3:] == [
+        "    its head is not whole",
+        "1 answer, 1 of them in the last 24 hours;",
+        "49 left today, 1,999 in all.",
+    ]
+    told = json.loads(fultr("device", "history", path, "--json").out)
+    assert [entry["outcome"] for entry in told["entries"]] == ["answered", "refused", "not a task"]
+    assert (told["answered"], told["left_today"], told["left_in_all"]) == (1, 49, 1999)
+    (tmp_path / "node.toml").write_text("[policy]\nanswers_in_all = 1\n")
+    limited = json.loads(fultr("device", "history", path, "--policy", tmp_path / "node.toml", "--json").out)
+    assert (limited["left_today"], limited["left_in_all"]) == (0, 0)
+
+
+def test_the_owner_sees_the_policy(tmp_path):
+    assert json.loads(fultr("device", "policy", "--json").out) == {
+        "file": None,
+        **asdict(DevicePolicy()),
+        "estimators": [*ESTIMATORS],
+        "sends": ["update", "examination", "judgement"],
+    }
+    (tmp_path / "node.toml").write_text("[policy]\nleast_clicks = 77\nsends = []\n")
+    for where in (tmp_path, tmp_path / "node.toml"):
+        done = fultr("device", "policy", where)
+        assert re.search(r"least_clicks +77 +Clicks by which two answers differ at least", done.out)
+        assert re.search(r"sends +nothing ", done.out)
+    (tmp_path / "node.toml").write_text("[policy]\nleast_click = 77\n")
+    done = fultr("device", "policy", tmp_path)
+    assert done.code == 2
+    assert done.err == (
+        f"fultr: {tmp_path / 'node.toml'}:2: unknown setting 'least_click'; did you mean least_clicks?\n"
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +15,10 @@ from fultr.cli.console import print_json, print_table, progress_bar, say, workin
 from fultr.cli.lazy import OrderedGroup
 from fultr.cli.options import PATH, json_option
 from fultr.core.errors import FultrError
+
+if TYPE_CHECKING:
+    from fultr.device.ledger import Entry
+    from fultr.device.view import FeatureSchema
 
 _LOG = click.argument("log", type=PATH)
 
@@ -133,7 +139,7 @@ def show(log: Path, as_json: bool) -> None:
         ["different queries", f"{stats.queries:,}"],
         ["from", _date(stats.oldest)],
         ["to", _date(stats.newest)],
-        ["features", ", ".join(str(schema.count) for schema in schemas if schema.current)],
+        ["features", ", ".join(_features(schema) for schema in schemas if schema.current)],
         ["left out of training: other features", f"{stats.other_schema:,}"],
         ["with text", f"{stats.with_text:,}"],
         ["size", f"{stats.bytes / 1e6:.2f} MB"],
@@ -141,8 +147,92 @@ def show(log: Path, as_json: bool) -> None:
     print_table([["", str(log)], *rows])
 
 
+def _features(schema: FeatureSchema) -> str:
+    return f"{schema.count:,}, {'scaled to [0, 1] within each query' if schema.normalised else 'not normalised'}"
+
+
 def _date(seconds: float | None) -> str:
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    try:
+        return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError, OSError):
+        return "no date"  # a clock that was set out of range
+
+
+@device.command()
+@click.argument("node", type=PATH, required=False)
+@json_option
+def policy(node: Path | None, as_json: bool) -> None:
+    """Show what a device is willing to answer: the [policy] of NODE.
+
+    NODE is a node.toml, or the folder that has one; without it, the defaults are shown. docs/device-log.md explains
+    them.
+    """
+    from fultr.core.settings import leaves
+    from fultr.device.policy import DevicePolicy
+
+    file = node / "node.toml" if node is not None and node.is_dir() else node
+    found = DevicePolicy() if file is None else DevicePolicy.read(file)
+    if as_json:
+        print_json({"file": None if file is None else str(file), **asdict(found)})
+        return
+    rows = [["setting", str(file or "default"), "meaning"]]
+    for name, leaf in leaves(DevicePolicy).items():
+        value = getattr(found, name)
+        shown = (", ".join(value) or "nothing") if isinstance(value, tuple) else f"{value}"
+        rows.append([name, shown, leaf.help])
+    print_table(rows, left=3)
+
+
+@device.command()
+@_LOG
+@click.option("--policy", "node", type=PATH, help="node.toml that says how many answers are left.  [default limits]")
+@json_option
+def history(log: Path, node: Path | None, as_json: bool) -> None:
+    """Show every task that came to LOG's device, what was answered, and why others were refused.
+
+    The newest is last. Times are those of the device's clock, in UTC. Reasons never leave the device.
+
+    \b
+    Example
+      fultr device history node-1/device.db --policy node-1/node.toml
+    """
+    from fultr.device.log import DeviceLog
+    from fultr.device.policy import DevicePolicy
+
+    limits = DevicePolicy() if node is None else DevicePolicy.read(node)
+    with DeviceLog.open(log, retention=None) as opened:
+        found = opened.history()
+    in_all = max(0, limits.answers_in_all - found.answered)
+    left = {"left_in_all": in_all, "left_today": min(in_all, max(0, limits.answers_a_day - found.answered_today))}
+    if as_json:
+        print_json({"log": str(log), **asdict(found), **left})
+        return
+    if found.earlier_refusals:
+        print(f"{_counted(found.earlier_refusals, 'earlier refusal')}, which are only counted")
+    for entry in found.entries:
+        for line in _told(entry):
+            print(line)
+    print(f"{_counted(found.answered, 'answer')}, {found.answered_today:,} of them in the last 24 hours;")
+    print(f"{left['left_today']:,} left today, {left['left_in_all']:,} in all.")
+
+
+def _told(entry: Entry) -> list[str]:
+    """What became of a task, in lines for a terminal of 80 columns."""
+    asked = entry.asked
+    estimator = f" ({asked.estimator})" if asked.estimator else ""
+    lines = [f"{_date(entry.time)}  {entry.outcome}"]
+    if asked.kinds:
+        lines[0] += f": {', '.join(asked.kinds)}{estimator}"
+        lines.append(f"run {asked.run}, round {asked.round + 1}")
+    if entry.outcome == "answered":
+        made = f"from {_counted(entry.clicks, 'click')} in {_counted(entry.impressions, 'impression')}"
+        lines[-1] += f"; {made}, up to batch {entry.batch}"
+        sent = "; ".join(f"{part.name}, {_counted(part.size, 'number')}, norm {part.norm:.3g}" for part in entry.sent)
+        lines.append(f"sent: {sent or 'nothing, as it stopped before the answer was complete'}")
+    if entry.reason:
+        lines.append(entry.reason)
+    rest = [textwrap.wrap(line, 79, initial_indent="    ", subsequent_indent="      ") for line in lines[1:]]
+    return [lines[0], *(part for wrapped in rest for part in wrapped)]
 
 
 @device.command()

@@ -24,6 +24,7 @@ from fultr.clicks.log import Records
 from fultr.core.checks import check_choice, check_number
 from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
+from fultr.device.ledger import History, Moment, read_history
 from fultr.device.records import read_records
 from fultr.device.retention import Retention, apply_retention, forget_impressions, wipe
 from fultr.device.sqlite import WAIT, clear_errors, connect, damaged, files_of, open_file, transaction
@@ -87,6 +88,7 @@ class DeviceLog:
         path: str | os.PathLike[str],
         *,
         features: Sequence[str] | int | None = None,
+        normalised: bool = True,
         dtype: Literal["float32", "float16"] = "float32",
         retention: Retention | None = Retention(),
         hold_text: bool = False,
@@ -98,6 +100,8 @@ class DeviceLog:
             features: the names of the documents' features, in order, or how many there are. Impressions with other
                 features stay in the file, but are not trained on. None: those of the last impression, for inspecting
                 an existing log.
+            normalised: are the features scaled to [0, 1] within each query? It is part of what they are: a federation
+                trains with logs that say the same. Without `features` it is what the log says.
             dtype: how features are stored. "float16" takes half the space, and costs precision: values are rounded to
                 11 bits (a relative error of up to 2**-11, or 2**-25 if they are below 2**-14), and none may be above
                 65,504.
@@ -107,7 +111,7 @@ class DeviceLog:
         check_choice("dtype", dtype, tuple(DTYPES))
         if not isinstance(retention, Retention | None):
             raise FultrError(f"retention: expected a value of type Retention, or None; found {retention!r}")
-        described = None if features is None else described_features(features)
+        described = None if features is None else described_features(features, normalised)
         file = Path(path).resolve()
         connection = open_file(file, create=features is not None)
         try:
@@ -317,6 +321,11 @@ class DeviceLog:
         """The features that the log has been opened with so far, and how many impressions have them."""
         with self._reader() as connection:
             return read_schemas(connection, self._schema)
+
+    def history(self) -> History:
+        """Every task that came, what was answered or why not: what `fultr device history` shows."""
+        with self._reader() as connection:
+            return read_history(connection, Moment.now())
 
     def check(self) -> None:
         """Read everything, and refuse a damaged file; opening checks only a little."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from collections.abc import Sequence
 from time import time as current_time
@@ -15,23 +14,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from fultr.core.checks import check_number
 from fultr.core.errors import FultrError
+from fultr.rankers.schema import schema_text
 
 DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 RANKS = np.dtype("<u2")
 
 
-def described_features(features: Sequence[str] | int) -> tuple[int, str]:
+def described_features(features: Sequence[str] | int, normalised: bool = True) -> tuple[int, str]:
     """The number of features, and the stored form of their schema."""
+    if not isinstance(normalised, bool):
+        raise FultrError(f"normalised: expected true or false, found {normalised!r}")
     if isinstance(features, int | np.integer):
         check_number("features", features, least=1, most=100_000, whole=True)
-        return int(features), json.dumps(int(features))
+        return int(features), schema_text(int(features), normalised)
     names = list(features)
     if isinstance(features, str) or not names or not all(isinstance(name, str) for name in names):
         raise FultrError("features: expected the number of features, or a list of their names")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise FultrError(f"features: expected different names, found {twice!r} twice")
-    return len(names), json.dumps(names)
+    return len(names), schema_text(names, normalised)
 
 
 def query_hash(query: str | bytes | int, key: bytes) -> bytes:

@@ -23,6 +23,7 @@ class FeatureSchema:
         id: within the file.
         names: in order; None if only their number was given.
         count: how many.
+        normalised: are they scaled to [0, 1] within each query?
         impressions: how many have them.
         current: was the log opened with these features? Only such impressions are used for training.
     """
@@ -30,6 +31,7 @@ class FeatureSchema:
     id: int
     names: tuple[str, ...] | None
     count: int
+    normalised: bool
     impressions: int
     current: bool
 
@@ -75,15 +77,19 @@ def current_schema(path: Path, connection: sqlite3.Connection) -> tuple[int, int
 def read_schemas(connection: sqlite3.Connection, current: int) -> list[FeatureSchema]:
     """All schemas that the log has been opened with."""
     rows = connection.execute(
-        "SELECT schemas.id, names, width, count(impressions.id) FROM schemas "
+        "SELECT schemas.id, names, count(impressions.id) FROM schemas "
         "LEFT JOIN impressions ON impressions.schema = schemas.id GROUP BY schemas.id ORDER BY schemas.id"
     )
-    return [FeatureSchema(id_, _names(names), width, count, id_ == current) for id_, names, width, count in rows]
+    return [
+        FeatureSchema(id_, *_described(text), impressions=count, current=id_ == current) for id_, text, count in rows
+    ]
 
 
-def _names(stored: str) -> tuple[str, ...] | None:
-    names = json.loads(stored)
-    return None if names is None or isinstance(names, int) else tuple(names)
+def _described(stored: str) -> tuple[tuple[str, ...] | None, int, bool]:
+    """Names, if there are any, number, and whether they are normalised: of a schema's text."""
+    said = json.loads(stored)
+    features, normalised = (said["features"], said["normalised"]) if isinstance(said, dict) else (said, True)
+    return (None, features, normalised) if isinstance(features, int) else (tuple(features), len(features), normalised)
 
 
 def read_stats(connection: sqlite3.Connection, path: Path, current: int) -> DeviceStats:
@@ -104,7 +110,10 @@ def export_lines(connection: sqlite3.Connection, path: Path, current: int) -> It
     schemas = read_schemas(connection, current)
     about = {
         "fultr_device_log": len(STEPS),
-        "schemas": [{"schema": s.id, "features": s.names or s.count, "impressions": s.impressions} for s in schemas],
+        "schemas": [
+            {"schema": s.id, "features": s.names or s.count, "normalised": s.normalised, "impressions": s.impressions}
+            for s in schemas
+        ],
     }
     yield json.dumps(about, ensure_ascii=False)
     widths = {schema.id: schema.count for schema in schemas}

@@ -66,7 +66,7 @@ def fill_devices(
     attracted = attraction(train, shown, model)
     users = cohorts(FiniteUsers(len(paths)), train, model, len(paths), seed)
     for u, path in enumerate(paths):
-        with DeviceLog.open(path, features=train.width, retention=None) as device:
+        with DeviceLog.open(path, features=train.width, normalised=data.normalised, retention=None) as device:
             for t in range(periods):
                 client = np.array([u])
                 log = simulate_clicks(
