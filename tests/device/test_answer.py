@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 from help.commands import fultr
-from help.tasks import DISPLAYED, FEATURES, SMALL, a_task, at, opened, use
+from help.device_logs import opened
+from help.tasks import DISPLAYED, FEATURES, SMALL, a_task, at, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,11 +28,6 @@ from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.messages import Reply, reply_to
 
 SMALL_PARTS = replace(SMALL, held_out=0.5)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "search.db"
 
 
 @pytest.fixture

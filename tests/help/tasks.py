@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,6 @@ def a_task(t: int = 0, **settings: Any) -> Task:
     made = FederationSettings.of({**usual, **settings})
     model = model_of(made)
     return task_of(made, t, Server.initial(made.algorithm(), model, model.initial(), made.displayed))
-
-
-def opened(path: Path, **options: Any) -> DeviceLog:
-    """A log of three features that keeps everything."""
-    return DeviceLog.open(path, **{"features": FEATURES, "retention": None, **options})
 
 
 def use(log: DeviceLog, impressions: int, clicks: int, seed: int = 0) -> list[int]:

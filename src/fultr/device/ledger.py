@@ -16,12 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.device.policy import DevicePolicy
+if TYPE_CHECKING:  # an application that logs has no use for it
+    from fultr.device.policy import DevicePolicy
 
 Outcome = Literal["answered", "refused", "not a task"]
 _DAY = 86_400.0

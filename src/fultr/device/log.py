@@ -257,7 +257,8 @@ class DeviceLog:
     def forget(self, *, query: str | bytes | int | None = None, before: float | None = None, all: bool = False) -> int:
         """Delete impressions and their clicks permanently: no trace of them is left in the files.
 
-        This takes time, as the file is rewritten.
+        This takes time, as the file is rewritten. On a full disk their rows are overwritten where they are, and the
+        file is rewritten when there is space: until then, copies may be left that SQLite made when it moved rows.
 
         Args:
             query: those of this query.
@@ -275,11 +276,16 @@ class DeviceLog:
             ("id >= ?", 0)
         )  # fmt: skip
         with self._connected() as connection:
-            gone = forget_impressions(connection, condition, value)
+            gone, complete = forget_impressions(connection, condition, value)
             try:
                 wiped, cause = wipe(connection), f"another process has been reading it for {WAIT:.0f} s"
             except sqlite3.OperationalError as error:
                 wiped, cause = False, str(error)
+        if not complete:
+            raise FultrError(
+                f"{self.path}: {gone} impressions are deleted, and others are not yet: the disk is full; "
+                "free some space, and call forget again"
+            )
         if not wiped:
             raise FultrError(
                 f"{self.path}: {gone} impressions are deleted, but traces of them are still in the file ({cause}): "

@@ -83,7 +83,7 @@ class Search:
         self._opens = not isinstance(log, DeviceLog)
         self.log = (
             log if isinstance(log, DeviceLog)
-            else DeviceLog.open(log, features=self._features.names, hold_text=hold_text)
+            else DeviceLog.open(log, features=self._features.names, normalised=normalised, hold_text=hold_text)
         )  # fmt: skip
         self._rankers = None if rankers is None else Path(rankers)
         self._lock = threading.Lock()

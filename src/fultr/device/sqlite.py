@@ -22,6 +22,7 @@ APPLICATION = int.from_bytes(b"fult", "big")
 
 WAIT = 10.0  # seconds that a call waits for other processes that are writing
 _CHECKPOINT = 2000  # pages in the -wal file after which it is moved into the database: 8 MB
+_NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _ALONGSIDE = ("-wal", "-shm", "-journal")
 
 STEPS = (
@@ -83,7 +84,8 @@ STEPS = (
     );
     CREATE INDEX ledger_by_outcome ON ledger (outcome, ticks);
     INSERT INTO parts VALUES ('training', 0, 0, 0, 0, x''), ('held out', 0, 0, 0, 0, x'');
-    INSERT INTO settings VALUES ('batch', 0), ('ledger clock', '[0, 0, "", 0]'), ('earlier refusals', 0)
+    INSERT INTO settings VALUES ('batch', 0), ('ledger clock', '[0, 0, "", 0]'), ('earlier refusals', 0);
+    INSERT INTO settings VALUES ('clock', '[]')
     """,
 )
 """The steps from each version of the tables to the next, starting from an empty file; `user_version` counts them.
@@ -118,6 +120,11 @@ def _explained(path: Path, error: sqlite3.Error) -> str:
     if code == sqlite3.SQLITE_IOERR:
         return f"{path}: cannot be read or written ({error}): this call stored nothing; is the disk full?"
     return f"{path}: {error}"
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Was there no space left, or may files not grow?"""
+    return getattr(error, "sqlite_errorcode", 0) in _NO_SPACE
 
 
 def damaged(path: Path, cause: str) -> FultrError:
