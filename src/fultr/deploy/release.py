@@ -215,7 +215,7 @@ def _turn(folder: Path) -> Iterator[_Book]:
     deployment = load_deployment(folder)
     state = deployment.folder / "state"
     make_folder(state / "releases")
-    with locked(state / "releases" / ".lock", "write a release"):
+    with locked(state / "releases" / ".lock"):
         files = sorted((state / "releases").glob("r*.json"))
         if files and _bytes(files[-1]) != _bytes(state / RELEASE_FILE):  # the last one was interrupted in between
             _write(state / RELEASE_FILE, _bytes(files[-1]))

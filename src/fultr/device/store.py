@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from fultr.core.errors import FultrError
 from fultr.core.files import locked, make_folder, written_whole
+from fultr.device.current import write_current
 from fultr.rankers.release import MOST_RELEASE_BYTES, RELEASE_FILE, Release, Released, ReleaseKey, open_release
 from fultr.rankers.versions import Version, Versions, is_version_name, version_of_bytes
 
@@ -54,7 +55,7 @@ def take_release(folder: Path, fetch: Fetch, key: ReleaseKey, features: Sequence
     before: str | None = None
     try:
         make_folder(folder)
-        with locked(folder / ".lock", "take a release"):
+        with locked(folder / ".lock"):
             before = _current(folder)
             wanted = _accepted(folder, fetch, key).version_for(identity)
             _stored(folder, fetch, wanted, features)
@@ -65,12 +66,6 @@ def take_release(folder: Path, fetch: Fetch, key: ReleaseKey, features: Sequence
     except FultrError as error:
         return Taken(before, False, str(error))
     return Taken(wanted.name, wanted.name != before, "")
-
-
-def write_current(folder: Path, name: str) -> None:
-    """Use a version of the folder from now on."""
-    with written_whole(folder / _CURRENT) as temporary:
-        temporary.write_text(f"{name}\n", encoding="utf-8")
 
 
 def _current(folder: Path) -> str | None:
@@ -139,12 +134,13 @@ def _fetched(fetch: Fetch, name: str, most: int) -> bytes:
 def _check_features(version: Version, features: Sequence[str] | int) -> None:
     """Refuse a ranker for other features than the log's: by their names if both have names, else by their number."""
     width = features if isinstance(features, int) else len(features)
-    if len(version.feature_names) != width:
-        raise FultrError(f"{version.name}: ranks by {len(version.feature_names)} features, and the log has {width}")
-    unnamed = tuple(map(str, version.ranker.feature_ids.tolist()))
-    if isinstance(features, int) or version.feature_names == unnamed:
+    if len(version.ranker.feature_names) != width:
+        raise FultrError(
+            f"{version.name}: ranks by {len(version.ranker.feature_names)} features, and the log has {width}"
+        )
+    if isinstance(features, int) or not version.ranker.named:
         return
-    for number, (ours, theirs) in enumerate(zip(features, version.feature_names, strict=True), 1):
+    for number, (ours, theirs) in enumerate(zip(features, version.ranker.feature_names, strict=True), 1):
         if ours != theirs:
             raise FultrError(f"{version.name}: its feature {number} is {theirs!r}, and the log's is {ours!r}")
 
