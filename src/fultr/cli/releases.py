@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fultr.cli.console import print_json, print_table, say
+from fultr.cli.console import print_json, print_table, say, working
 from fultr.cli.options import PATH, json_option
 
 if TYPE_CHECKING:
@@ -23,11 +23,16 @@ _folder = click.argument("folder", metavar="DIR", type=PATH)
 @click.argument("version", default="latest")
 @click.option("--share", default=0.2, show_default=True, type=click.FloatRange(0, 1, min_open=True),
               help="Share of the devices that use it.")  # fmt: skip
-def rollout(folder: Path, version: str, share: float) -> None:
+@click.option("--no-comparison", is_flag=True, help="Only release it; the SuperLink need not run.")
+def rollout(folder: Path, version: str, share: float, no_comparison: bool) -> None:
     """Try a version on a share of the devices.
 
     VERSION is its name, its number or latest. The other devices keep the stable version. A hash of their keys decides
     which devices try it: with a larger share the same ones stay in, and others join.
+
+    All connected devices then judge both versions by the same clicks, which they have kept from training. If the
+    candidate is worse by more than chance explains (the whole 95% interval is below zero), it is withdrawn at once, and
+    likewise at the end of every later training while it is the candidate.
 
     \b
     Examples
@@ -41,13 +46,27 @@ def rollout(folder: Path, version: str, share: float) -> None:
         say(f"{step.release.stable.name} is what all devices use already")
         return
     _tell(step.release, step.changed)
-    _compare(folder, step.release)
+    if not no_comparison:
+        _compare(folder)
 
 
-def _compare(folder: Path, release: Release) -> None:
-    """What follows a rollout: the place for the comparison of the candidate with the stable version."""
+def _compare(folder: Path) -> None:
+    """Have devices judge the candidate and the stable version by the same held-out clicks, and say what they found."""
+    from fultr.deploy.training import follow, latest_comparison, submit
+
     named = shlex.quote(str(folder))
-    say(f"Devices take it when they next ask. Then: fultr deploy promote {named}, or fultr deploy rollback {named}")
+    with working("Devices compare the two versions"):
+        run, new = submit(folder, "compare")
+        if not new:
+            say(f"run {run} is in progress; the versions are compared at its end")
+            return
+        follow(folder, run, new)
+    found = latest_comparison(folder)
+    say(found["says"] if found else "no device has judged them")
+    if not found or found["verdict"] != "worse":
+        say(
+            f"Devices take it when they next look. Then: fultr deploy promote {named}, or fultr deploy rollback {named}"
+        )
 
 
 @click.command()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fultr.core.checks import written
 from fultr.core.errors import FultrError
@@ -54,8 +54,13 @@ def read_settings(deployment: Deployment) -> tuple[FederationSettings, Path]:
         raise FultrError(f"{path}: state-dir: {error}: found {written(folder, text_expected=True)}") from None
 
 
-def submit(folder: Path) -> tuple[int, bool]:
-    """Submit the training; returns the run's number, and whether it is new rather than already in progress."""
+def submit(folder: Path, job: Literal["train", "compare"] = "train") -> tuple[int, bool]:
+    """Submit a job; returns the run's number, and whether it is new rather than already in progress.
+
+    Args:
+        folder: the deployment's.
+        job: to train, and then compare the candidate of a release, if there is one; or only to compare.
+    """
     deployment = load_deployment(folder)
     settings, state = read_settings(deployment)
     make_folder(deployment.folder / "run")
@@ -63,7 +68,7 @@ def submit(folder: Path) -> tuple[int, bool]:
         active = next((run for run in list_runs(client) if run.active), None)
         if active is not None:
             return active.number, False  # two would write to one state-dir
-        places = {"state-dir": str(state), "nodes-file": str(deployment.directory)}
+        places = {"state-dir": str(state), "deployment": str(deployment.folder), "job": job}
         return submit_run(client, {**settings.as_mapping(), **places}), True
 
 
@@ -115,6 +120,12 @@ def _end_of(deployment: Deployment, number: int) -> tuple[str, str] | None:
         lines = [line for line in run_log(client, number).splitlines() if line.strip()]
         shown = "\n".join(f"  {line[:300]}" for line in lines[-12:])
         return "failed", f"{runs[0].details.strip() or 'no reason given'}\n{shown}".rstrip()
+
+
+def latest_comparison(folder: Path) -> dict[str, Any] | None:
+    """What the last comparison of two versions found; None if there was none."""
+    _, state = read_settings(load_deployment(folder))
+    return next(reversed(_Tail(state / "comparisons.jsonl", from_end=False).lines()), None)
 
 
 class _Tail:

@@ -18,12 +18,14 @@ class NodeSettings:
         log: the device's log.
         rankers: the folder where the node keeps the current ranker for the application.
         slowest_poll: seconds between two questions for a task while nothing is going on, at most.
+        ranker_poll: seconds between two looks for another ranker, at most.
     """
 
     server: str = setting(REQUIRED, "HOST:PORT of the SuperLink.")
     log: str = setting("device.db", "The device's log.")
     rankers: str = setting("rankers", "Folder where the node keeps the current ranker for the application.")
     slowest_poll: float = setting(15.0, "Seconds between two questions for a task while none comes.", least=0.1)
+    ranker_poll: float = setting(600.0, "Seconds between two looks for another ranker.", least=0.1)
 
     def __post_init__(self) -> None:
         check(self)

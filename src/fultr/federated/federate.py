@@ -24,7 +24,7 @@ from fultr.core.settings import leaves
 from fultr.core.streams import Purpose, generator
 from fultr.federated.federation import FederationSettings, Waiting
 from fultr.federated.fedips import Server, broadcast, server_round
-from fultr.federated.judging import Judgement, combined
+from fultr.federated.judging import Comparison, Judgement, combined, compared
 from fultr.federated.messages import Limits, Reply, Task, add_up, objection
 from fultr.rankers.model import Model, model_named
 
@@ -169,6 +169,35 @@ def federate(
     return Trained(state.server.weights, state.done, judged)
 
 
+def compare(
+    devices: Devices,
+    settings: FederationSettings,
+    folder: Path,
+    candidate: Float32s,
+    stable: Float32s,
+    *,
+    tell: Callable[[str], object] = lambda line: None,
+) -> Comparison | None:
+    """What devices find that judge two rankers by the same held-out clicks; None if too few do.
+
+    Args:
+        devices: who is asked: all that are connected.
+        settings: of the federation.
+        folder: where the server keeps its state, which says how clicks are weighed.
+        candidate: weights of the one ranker.
+        stable: weights of the other.
+        tell: called with a line of words for everything that happens.
+    """
+    state = _State.load(folder, settings, model_of(settings).initial())
+    server = replace(state.server, weights=candidate)
+    task = replace(task_of(settings, state.done, server), train=False, judge=True, rival=stable)
+    accepted, refused, silent = _ask(devices, task, _connected(devices, settings, tell), settings)
+    tell(
+        f"comparison: {len(accepted)} devices judged, {len(refused)} refused or were refused, {len(silent)} were silent"
+    )
+    return compared([accepted[client].sums["judged"] for client in sorted(accepted)])
+
+
 def model_of(settings: FederationSettings) -> Model:
     """The model of the federation's ranker."""
     return model_named(settings.model, settings.features)
@@ -229,6 +258,15 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[str], object]) -
 
 def _cohort(devices: Devices, settings: FederationSettings, t: int, tell: Callable[[str], object]) -> list[int]:
     """The devices that are asked in round t, once enough are connected."""
+    there = _connected(devices, settings, tell)
+    if not settings.cohort or settings.cohort >= len(there):
+        return there
+    drawn = generator(settings.seed, Purpose.COHORT, t).choice(len(there), settings.cohort, replace=False)
+    return sorted(there[i] for i in drawn)
+
+
+def _connected(devices: Devices, settings: FederationSettings, tell: Callable[[str], object]) -> list[int]:
+    """The devices that are connected, once there are enough."""
     waiting = settings.waiting
     deadline, told = time.monotonic() + waiting.patience, -1
     while len(there := devices.connected()) < waiting.least_devices:
@@ -241,10 +279,7 @@ def _cohort(devices: Devices, settings: FederationSettings, t: int, tell: Callab
                 "start more, or lower least_devices"
             )
         time.sleep(0.5)
-    if not settings.cohort or settings.cohort >= len(there):
-        return there
-    drawn = generator(settings.seed, Purpose.COHORT, t).choice(len(there), settings.cohort, replace=False)
-    return sorted(there[i] for i in drawn)
+    return there
 
 
 def _ask(

@@ -22,13 +22,17 @@ import httpx
 from fultr.core.errors import FultrError
 from fultr.core.files import locked, written_whole
 from fultr.deploy.flower.internals import HEARTBEAT_SECONDS, Fleet, Letter, connected, why
-from fultr.deploy.keys import load_node_key
+from fultr.deploy.keys import load_node_key, load_public_key
+from fultr.deploy.superlink import FILES
+from fultr.device.log import DeviceLog
 from fultr.device.node_settings import NodeSettings
 from fultr.device.policy import DevicePolicy
+from fultr.device.store import take_release
+from fultr.rankers.release import RELEASE_FILE, ReleaseKey
 
 _FIRST_PAUSE, _GROWTH = 0.4, 1.6  # seconds between two questions after an answer; then ever longer
 _LONGEST_RETRY = 60.0  # seconds between two attempts to reach the SuperLink
-_RELEASE_SECONDS = 600.0  # between two looks for another ranker, if no task comes
+_AFTER_TASK = 60.0  # seconds after which a node looks for another ranker: there may be one when there are tasks
 
 
 @dataclass(frozen=True)
@@ -116,20 +120,20 @@ def _listen(
     folder: Path, settings: NodeSettings, fleet: Fleet, stop: threading.Event, tell: Callable[[Told], None]
 ) -> None:
     """Ask for tasks and answer them until told to stop, or the connection is lost."""
-    pace, looked = Pace(settings.slowest_poll), -_RELEASE_SECONDS
+    pace, look = Pace(settings.slowest_poll), 0.0
     with _heartbeats(fleet) as lost:
         while not stop.is_set():
             if lost.is_set():
                 raise ValueError("the SuperLink does not know this node any more")
-            if time.monotonic() - looked >= _RELEASE_SECONDS:
+            if time.monotonic() >= look:
                 _look_for_ranker(folder, settings, fleet, tell)
-                looked = time.monotonic()
+                look = time.monotonic() + settings.ranker_poll
             letter = fleet.receive()
             if letter is None:
                 stop.wait(pace.next())
                 continue
             pace.busy()
-            looked = -_RELEASE_SECONDS  # where there are tasks, there may soon be another ranker
+            look = min(look, time.monotonic() + _AFTER_TASK)
             _reply(folder, settings, fleet, letter, tell)
 
 
@@ -148,7 +152,31 @@ def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, t
 
 
 def _look_for_ranker(folder: Path, settings: NodeSettings, fleet: Fleet, tell: Callable[[Told], None]) -> None:
-    """Fetch the current ranker, if the server has one for this device."""
+    """Fetch the ranker that the server has for this device, if there is one, and a log to use it with."""
+    log = folder / settings.log
+    if not (folder / "signing.pub").exists() or not log.exists():
+        return
+    try:
+        release = fleet.fetch(f"{FILES}{RELEASE_FILE}")
+    except httpx.HTTPStatusError:
+        return  # nothing has been released, or the SuperLink has no shell of ours
+
+    def fetch(name: str, most: int) -> bytes:
+        return release if name == RELEASE_FILE else fleet.fetch(f"{FILES}{name}")
+
+    try:
+        with DeviceLog.open(log, retention=None) as opened:
+            current = next(schema for schema in opened.schemas() if schema.current)
+        key = ReleaseKey.read(folder / "signing.pub")
+        identity = load_public_key(folder / "node.pub")
+    except FultrError as error:
+        tell(Told("ranker", f"no ranker: {error}"))
+        return
+    taken = take_release(folder / settings.rankers, fetch, key, current.names or current.count, identity)
+    if taken.refused:
+        tell(Told("ranker", f"the server's release is refused: {taken.refused}"))
+    elif taken.changed:
+        tell(Told("ranker", f"{taken.version} is the ranker from now on"))
 
 
 @contextmanager
