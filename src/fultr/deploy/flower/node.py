@@ -120,13 +120,16 @@ def _listen(
     folder: Path, settings: NodeSettings, fleet: Fleet, stop: threading.Event, tell: Callable[[Told], None]
 ) -> None:
     """Ask for tasks and answer them until told to stop, or the connection is lost."""
-    pace, look = Pace(settings.slowest_poll), 0.0
+    pace, look, said = Pace(settings.slowest_poll), 0.0, ""
     with _heartbeats(fleet) as lost:
         while not stop.is_set():
             if lost.is_set():
                 raise ValueError("the SuperLink does not know this node any more")
             if time.monotonic() >= look:
-                _look_for_ranker(folder, settings, fleet, tell)
+                words = _look_for_ranker(folder, settings, fleet)
+                if words and words != said:
+                    tell(Told("ranker", words))
+                said = words or said
                 look = time.monotonic() + settings.ranker_poll
             letter = fleet.receive()
             if letter is None:
@@ -151,15 +154,19 @@ def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, t
         tell(Told("task", f"the SuperLink did not take the answer (status {error.response.status_code})"))
 
 
-def _look_for_ranker(folder: Path, settings: NodeSettings, fleet: Fleet, tell: Callable[[Told], None]) -> None:
-    """Fetch the ranker that the server has for this device, if there is one, and a log to use it with."""
+def _look_for_ranker(folder: Path, settings: NodeSettings, fleet: Fleet) -> str:
+    """Fetch the ranker that the server has for this device, if there is one, and a log to use it with.
+
+    Returns:
+        What happened, in words; "" if nothing did.
+    """
     log = folder / settings.log
     if not (folder / "signing.pub").exists() or not log.exists():
-        return
+        return ""
     try:
         release = fleet.fetch(f"{FILES}{RELEASE_FILE}")
     except httpx.HTTPStatusError:
-        return  # nothing has been released, or the SuperLink has no shell of ours
+        return ""  # nothing has been released, or the SuperLink has no shell of ours
 
     def fetch(name: str, most: int) -> bytes:
         return release if name == RELEASE_FILE else fleet.fetch(f"{FILES}{name}")
@@ -170,13 +177,11 @@ def _look_for_ranker(folder: Path, settings: NodeSettings, fleet: Fleet, tell: C
         key = ReleaseKey.read(folder / "signing.pub")
         identity = load_public_key(folder / "node.pub")
     except FultrError as error:
-        tell(Told("ranker", f"no ranker: {error}"))
-        return
+        return f"no ranker: {error}"
     taken = take_release(folder / settings.rankers, fetch, key, current.names or current.count, identity)
     if taken.refused:
-        tell(Told("ranker", f"the server's release is refused: {taken.refused}"))
-    elif taken.changed:
-        tell(Told("ranker", f"{taken.version} is the ranker from now on"))
+        return f"the server's release is refused: {taken.refused}"
+    return f"{taken.version} is the ranker from now on" if taken.changed else ""
 
 
 @contextmanager
