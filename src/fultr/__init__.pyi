@@ -12,6 +12,7 @@ from .data.load import load as load
 from .data.ranking import RankingData as RankingData
 from .device.log import DeviceLog as DeviceLog
 from .device.search import Search as Search
+from .federated.settings import Aggregation as Aggregation
 from .federated.settings import Estimator as Estimator
 from .federated.settings import FedAvg as FedAvg
 from .federated.settings import FedIPS as FedIPS
@@ -26,6 +27,7 @@ from .rankers.metrics import summarise as summarise
 from .rankers.ranker import Ranker as Ranker
 from .rankers.versions import Versions as Versions
 from .rankers.versions import read_ranker as read_ranker
+from .study.settings import Adversaries as Adversaries
 from .study.settings import FiniteUsers as FiniteUsers
 from .study.settings import RunSettings as RunSettings
 from .study.simulate import simulate as simulate

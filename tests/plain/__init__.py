@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -79,3 +80,90 @@ def impressions_of(log: ClickLog, client: int) -> list[tuple[int, list[int]]]:
     """A client's part of a log as plain lists."""
     rows = range(log.offsets[client], log.offsets[client + 1])
     return [(int(log.queries[i]), np.flatnonzero(log.clicks[i]).tolist()) for i in rows]
+
+
+def ordered_sum(rows: list[list[float]]) -> list[float]:
+    """Sixteen parts, or as many as there are clients; each added up by itself, then all."""
+    count = max(1, min(16, len(rows)))
+    edges = [len(rows) * i // count for i in range(count + 1)]
+    width = len(rows[0]) if rows else 0
+    parts = []
+    for first, last in pairwise(edges):
+        part = [0.0] * width
+        for row in rows[first:last]:
+            part = [a + b for a, b in zip(part, row, strict=True)]
+        parts.append(part)
+    total = parts[0]
+    for part in parts[1:]:
+        total = [a + b for a, b in zip(total, part, strict=True)]
+    return total
+
+
+def _norm(row: list[float]) -> float:
+    return float(np.sqrt(sum(x * x for x in row)))
+
+
+def _lower_middle(values: list[float]) -> float:
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def _clipped(rounds: list[dict[str, list[list[float]]]], settings: Any) -> dict[str, list[float]]:
+    """Of the last round, after all of them."""
+    limits = {}
+    for name in rounds[-1]:
+        said = [[_norm(row) for row in each[name] if any(row)] for each in rounds]
+        medians = [_lower_middle(norms) for norms in said if norms][-5:]
+        limits[name] = settings.clip_multiple * _lower_middle(medians) if medians else np.inf
+    clients = len(rounds[-1]["update"])
+
+    def factor(name: str, u: int) -> float:
+        length = _norm(rounds[-1][name][u])
+        return min(1.0, limits[name] / length) if length else 1.0
+
+    factors = {"update": [factor("update", u) for u in range(clients)]}
+    for name in limits:
+        if name != "update":
+            factors[name] = [min(factor(n, u) for n in limits if n != "update") for u in range(clients)]
+    return {
+        name: ordered_sum([[factors[name][u] * x for x in row] for u, row in enumerate(rows)])
+        for name, rows in rounds[-1].items()
+    }
+
+
+def _trimmed(column: list[float], settings: Any) -> float:
+    n = len(column)
+    left_out = 0
+    while left_out < settings.trim * n - 1e-9 and n - 2 * (left_out + 1) > 0:
+        left_out += 1
+    kept = sorted(column)[left_out : n - left_out]
+    return sum(kept) / len(kept)
+
+
+def _grouped(column: list[float], settings: Any) -> float:
+    count = min(settings.groups, len(column))
+    edges = [len(column) * i // count for i in range(count + 1)]
+    means = sorted(sum(column[a:b]) / (b - a) for a, b in pairwise(edges))
+    return (means[(count - 1) // 2] + means[count // 2]) / 2
+
+
+def _by_column(rule: Callable[[list[float], Any], float]) -> Any:
+    """The rule for every coordinate, over the clients that say something, times their number."""
+
+    def total(rounds: list[dict[str, list[list[float]]]], settings: Any) -> dict[str, list[float]]:
+        found = {}
+        for name, rows in rounds[-1].items():
+            said = [row for row in rows if any(row)]
+            columns = [[row[i] for row in said] for i in range(len(rows[0]) if rows else 0)]
+            found[name] = [rule(column, settings) * len(said) if said else 0.0 for column in columns]
+        return found
+
+    return total
+
+
+# Of each aggregation, by its name: what is taken for the sum of the last of some rounds, each named rows of numbers.
+AGGREGATIONS: dict[str, Any] = {
+    "mean": lambda rounds, settings: {name: ordered_sum(rows) for name, rows in rounds[-1].items()},
+    "clipped": _clipped,
+    "trimmed": _by_column(_trimmed),
+    "grouped": _by_column(_grouped),
+}

@@ -25,7 +25,7 @@ from fultr.core.errors import FultrError
 from fultr.core.settings import leaves
 from fultr.federated.settings import Estimator
 from fultr.rankers.settings import LambdaLinear
-from fultr.study.settings import FiniteUsers, RunSettings
+from fultr.study.settings import Adversaries, FiniteUsers, RunSettings
 
 if TYPE_CHECKING:
     from fultr.study.simulate import Simulation
@@ -88,12 +88,14 @@ def simulate(
       fultr simulate --propensity harvested --policies 2
       fultr simulate --server adam --server-rate 0.1 --gamma 2
       fultr simulate --click-model cascade --continues 0.5
+      fultr simulate --adversaries 0.2 --strength 100 --aggregation clipped
       fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine
     """
     given = given_settings(settings)
     chosen = RunSettings.of(given)
     for name in given.keys() - chosen.relevant().keys():
-        need = "--users" if name in leaves(FiniteUsers) else "an estimated --propensity"
+        needed = ((FiniteUsers, "--users"), (Adversaries, "--adversaries"), (Estimator, "an estimated --propensity"))
+        need = next(words for record, words in needed if name in leaves(record))
         raise FultrError(f"{option_name(name)} makes no difference to this run: it needs {need}")
     run = _train(chosen, data, dict(fold=fold, merge=merge, sentinel=sentinel or "auto"), seed, out, threads)
     if out is not None:

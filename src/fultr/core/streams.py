@@ -41,6 +41,7 @@ class Purpose(IntEnum):
     INITIAL_WEIGHTS = 13
     LAMBDA_BATCHES = 14
     RANDOM_RANKING = 15
+    ADVERSARIES = 16
     BOOTSTRAP = 40
     HALVES = 41
     HELD_OUT = 60

@@ -25,7 +25,7 @@ from fultr.core.streams import Purpose, generator
 from fultr.federated.federation import FederationSettings, Waiting
 from fultr.federated.fedips import Server, broadcast, server_round
 from fultr.federated.judging import Comparison, Judgement, combined, compared
-from fultr.federated.messages import Limits, Reply, Task, add_up, objection
+from fultr.federated.messages import Limits, Reply, Task, objection, rows_of
 from fultr.rankers.model import Model, model_named
 
 
@@ -234,9 +234,9 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[str], object]) -
             f"round {state.done + 1}: fewer than {waiting.least_replies} devices sent a usable reply in "
             f"{waiting.attempts} attempts; earlier rounds are kept, and the same command resumes after them"
         )
-    total = add_up(task, accepted)
+    rows = rows_of(task, accepted)
     algorithm = settings.algorithm()
-    state.server = server_round(algorithm, state.server, total, len(accepted))
+    state.server = server_round(algorithm, state.server, rows, len(accepted))
     state.done += 1
     state.repliers.append(sorted(accepted))
     believed = broadcast(algorithm, state.server).estimation.get("pooled")

@@ -14,12 +14,14 @@ from fultr.core.files import written_whole
 from fultr.core.settings import REQUIRED, build, check, flatten, leaves, setting
 from fultr.core.toml import line_of, parse_toml, read_text
 from fultr.federated.settings import (
+    Aggregation,
     Estimator,
     FedIPS,
     LocalTraining,
     Propensity,
     ServerOptimiser,
     StageSettings,
+    check_aggregation,
     check_propensity,
     propensity_setting,
 )
@@ -79,6 +81,7 @@ class FederationSettings:
         propensity: what clicks are divided by: an `Estimator`, "none", or one number per rank.
         training: what each device does.
         server: what the server does.
+        aggregation: how it combines what devices send.
         judge: are devices asked to judge the ranker by impressions that they keep from training?
         norm_limit: of an update: one with a larger norm is refused.
         normalised: are the features that devices log scaled to [0, 1] within each query?
@@ -96,6 +99,7 @@ class FederationSettings:
     propensity: Propensity | Estimator = propensity_setting(Estimator(), ("none",), without=("remember",))
     training: LocalTraining = LocalTraining()
     server: ServerOptimiser = ServerOptimiser()
+    aggregation: Aggregation = Aggregation("clipped")
     judge: bool = setting(True, "Devices judge the ranker by impressions that they keep from training.")
     norm_limit: float = setting(100.0, "Updates with a larger norm are refused.", above=0)
     normalised: bool = setting(True, "Are the features in the devices' logs scaled to [0, 1] within each query?")
@@ -110,6 +114,7 @@ class FederationSettings:
         if self.feature_names and (len({*self.names} - {""}) != self.features or len(self.names) != self.features):
             found = f"{len(self.names)} texts, {len({*self.names} - {''})} of them different names"
             raise SettingError("feature_names", f"expected {self.features} different names, found {found}")
+        check_aggregation(self.aggregation, self.stage)
         least = self.waiting.least_replies
         if self.cohort and self.cohort < least:
             raise SettingError("cohort", f"expected at least least_replies = {least}, found {self.cohort}")
@@ -126,7 +131,14 @@ class FederationSettings:
 
     def algorithm(self) -> FedIPS:
         """The algorithm that these settings describe."""
-        return FedIPS(self.training, self.server, self.propensity, model=self.model, stage=self.stage)
+        return FedIPS(
+            self.training,
+            self.server,
+            self.propensity,
+            model=self.model,
+            stage=self.stage,
+            aggregation=self.aggregation,
+        )
 
     def as_mapping(self) -> dict[str, Any]:
         """Every setting that makes a difference, by name, as federation.toml has it."""

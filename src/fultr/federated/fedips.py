@@ -1,7 +1,7 @@
 """Algorithm 1, once: what the server broadcasts, what clients do with it, and what the server makes of their replies.
 
 Simulated clients and devices go through the same functions. Those of a simulation come in blocks and are added up as
-they are made; where a stage must see single replies, each has a row of its own first.
+they are made; where a stage or an aggregation must see single replies, each has a row of its own first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fultr.clicks.log import Records
 from fultr.clicks.log_kernels import each_impression
 from fultr.core.arrays import Arrays, Float32s, Float64s
 from fultr.core.errors import FultrError
-from fultr.federated.aggregate import add_rows
+from fultr.federated.aggregate import add_rows, aggregated
 from fultr.federated.credit import CREDITS
 from fultr.federated.credit.clipping import clipped
 from fultr.federated.estimators import ESTIMATORS
@@ -25,15 +25,18 @@ from fultr.federated.settings import Estimator, FedIPS
 from fultr.rankers.model import Model
 from fultr.rankers.training import training_with
 
+_REMEMBERED = ("optimiser", "estimation", "stage", "aggregation")
+
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """All that the server knows: the weights w_t, and what optimiser, estimator and stage remember."""
+    """All that the server knows: the weights w_t, and what optimiser, estimator, stage and aggregation remember."""
 
     weights: Float32s
     optimiser: Arrays
     estimation: Arrays
     stage: Arrays
+    aggregation: Arrays
 
     @classmethod
     def initial(cls, algorithm: FedIPS, model: Model, weights: Float32s, displayed: int) -> Server:
@@ -43,20 +46,19 @@ class Server:
         if isinstance(source, Estimator):
             estimation = ESTIMATORS[source.kind].init(source, model.features, displayed)
         optimiser = initial_state(algorithm.server, weights.size)
-        return cls(weights, optimiser, estimation, stage_of(algorithm.stage).init(weights.size))
+        return cls(weights, optimiser, estimation, stage_of(algorithm.stage).init(weights.size), {})
 
     def as_arrays(self) -> Arrays:
         """Everything by name, for a checkpoint."""
-        parts = {"optimiser": self.optimiser, "estimation": self.estimation, "stage": self.stage}
         return {
             "weights": self.weights,
-            **{f"{part}_{name}": array for part, arrays in parts.items() for name, array in arrays.items()},
+            **{f"{part}_{name}": array for part in _REMEMBERED for name, array in getattr(self, part).items()},
         }
 
     @classmethod
     def from_arrays(cls, arrays: Arrays) -> Server:
         """What `as_arrays` wrote."""
-        parts: dict[str, Arrays] = {"optimiser": {}, "estimation": {}, "stage": {}}
+        parts: dict[str, Arrays] = {part: {} for part in _REMEMBERED}
         for name, array in arrays.items():
             part, _, own = name.partition("_")
             if part in parts:
@@ -112,7 +114,7 @@ def client_round(
         model: of the ranker.
         sent: what the server broadcast.
         records: what the clients displayed and clicked.
-        total: the replies' sum, see `nothing`; added to.
+        total: the replies' sum, see `nothing`; added to. With one row per client, each reply is in its own.
         known: [impressions, K] examination, where only a simulation knows it.
         evidence: what each client remembers of earlier rounds; changed.
         held_out: records of the only client that its ranker is judged by; it replies "judged", see `judge_order`.
@@ -177,9 +179,16 @@ def _estimates(
     return np.tile(given, (records.clients, 1, 1))
 
 
-def server_round(algorithm: FedIPS, server: Server, total: Sums, clients: float) -> Server:
-    """What the server makes of the sum of what a cohort of so many clients sent (line 11)."""
-    given = {name: rows[0] for name, rows in total.items()}
+def server_round(algorithm: FedIPS, server: Server, replies: Sums, clients: float) -> Server:
+    """What the server makes of what a cohort of so many clients sent (line 11).
+
+    Args:
+        algorithm: FedIPS.
+        server: what the server knows.
+        replies: one row per client, in the order of their numbers; for the mean, the sums of parts will do.
+        clients: how many the cohort has, or is expected to have.
+    """
+    given, aggregation = aggregated(algorithm.aggregation, server.aggregation, replies)
     stage, sums = stage_of(algorithm.stage).server(server.stage, given, clients)
     _check_stage(algorithm.stage.stage, given, sums)
     divisor = clients if algorithm.average_over == "cohort" else sums["trained"][0]
@@ -188,4 +197,4 @@ def server_round(algorithm: FedIPS, server: Server, total: Sums, clients: float)
     source, estimation = algorithm.propensity, server.estimation
     if isinstance(source, Estimator):
         estimation = ESTIMATORS[source.kind].server(source, estimation, sums, clients)
-    return Server(weights, optimiser, estimation, stage)
+    return Server(weights, optimiser, estimation, stage, aggregation)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fultr.clicks.log import Records
 from fultr.core.arrays import Float32s, Float64s
+from fultr.federated.aggregate import lower_median
 from fultr.rankers.model import Model
 
 
@@ -57,16 +58,27 @@ class Judgement:
     devices: int
 
 
+_HEAVIEST = 2.0  # weight of one device's clicks, as a multiple of the median device's
+
+
 def combined(rows: Sequence[Float64s]) -> Judgement | None:
     """The ratio of all devices' sums, each device as drawn from many; None without held-out clicks.
+
+    No device decides it: gains count from 0 to the best there is, and a device weighs at most twice as much as the
+    median one.
 
     >>> found = combined([np.array([2.0, 1.0, 1.0]), np.array([2.0, 2.0, 1.0])])
     >>> found.ranked, found.displayed, round(found.ranked_error, 4), found.displayed_error
     (0.75, 0.5, 0.25, 0.0)
+    >>> combined([np.array([1e9, 1e9, 0.0]), np.array([3.0, 0.0, 3.0]), np.array([3.0, 0.0, 3.0])]).ranked
+    0.5
     """
-    sums = np.array([row for row in rows if row[0] > 0]).reshape(-1, 3)
-    if not len(sums):
+    told = [row for row in rows if row[0] > 0]
+    if not told:
         return None
+    sums = np.array(told)
+    sums[:, 1:] = np.clip(sums[:, 1:], 0, sums[:, :1])
+    sums *= np.minimum(1, _HEAVIEST * lower_median(sums[:, 0]) / sums[:, :1])
     weight = sums[:, 0].sum()
     means = sums[:, 1:].sum(axis=0) / weight
     left = sums[:, 1:] - means * sums[:, :1]

@@ -1,8 +1,8 @@
 """What the server asks of a device in a round, what the device replies, and what the server accepts.
 
 These are plain values and functions. In one process or over a network, the same functions make a reply from a device's
-records and add replies up, in the order of the devices' numbers, so that the same logs give the same weights to the
-last bit.
+records and put replies into the order of the devices' numbers, so that the same logs give the same weights to the last
+bit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from fultr.clicks.log import Records
 from fultr.core.arrays import Float32s
 from fultr.core.checks import check_number
 from fultr.core.errors import FultrError
-from fultr.federated.aggregate import add_rows, added, parts_of
 from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, judgement, nothing
 from fultr.federated.privacy.stage import Sums
 from fultr.federated.settings import Estimator, FedIPS
@@ -226,13 +225,11 @@ def _objection_to(name: str, values: Any, shape: tuple[int, ...], dtype: type, n
     return None
 
 
-def add_up(task: Task, replies: Mapping[int, Reply]) -> Sums:
-    """Replies that were accepted, by the devices' numbers: their sum, always in the order of these."""
-    ordered = [replies[client].sums for client in sorted(replies)]
-    parts = []
-    for begin, end in parts_of(len(ordered)):
-        part = nothing(task.algorithm, task.model, task.displayed)
-        for sums in ordered[begin:end]:
-            add_rows(part, {name: array[np.newaxis] for name, array in sums.items() if name in part})
-        parts.append(part)
-    return added(parts)
+def rows_of(task: Task, replies: Mapping[int, Reply]) -> Sums:
+    """Replies that were accepted, by the devices' numbers: a row each, always in the order of these."""
+    rows = nothing(task.algorithm, task.model, task.displayed, len(replies))
+    for i, client in enumerate(sorted(replies)):
+        for name, array in replies[client].sums.items():
+            if name in rows:
+                rows[name][i] = array
+    return rows

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from fultr.core.checks import SettingError, number_fits, written
 from fultr.core.settings import check, either, setting
+from fultr.federated.aggregation import AGGREGATIONS
 from fultr.federated.credit import CREDITS
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.optimisers import OPTIMISERS
@@ -186,6 +187,44 @@ class StageSettings:
 
 
 @dataclass(frozen=True)
+class Aggregation:
+    """How the server combines what clients send.
+
+    Attributes:
+        aggregation: "mean", the paper's; "clipped", the mean of what clients send, each scaled down to a multiple of
+            what is usual; "trimmed", per coordinate, the mean without the largest and the smallest; "grouped", per
+            coordinate, the median of the means of groups. docs/poisoning.md says what each protects against.
+        clip_multiple: of the running median norm.
+        trim: left out at each end; at least this share, as long as some remain.
+        groups: with as many as clients it is their median.
+    """
+
+    aggregation: str = setting("mean", "How what clients send is combined.", choices=AGGREGATIONS)
+    clip_multiple: float = setting(
+        1.0, "Largest norm of what a client sends, as a multiple of the running median (clipped).", above=0
+    )
+    trim: float = setting(
+        0.2, "Share of clients left out at each end, coordinate by coordinate (trimmed).", least=0, below=0.5
+    )
+    groups: int = setting(10, "Groups of clients whose means the median is taken of (grouped).", least=1)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def check_aggregation(aggregation: Aggregation, stage: StageSettings) -> None:
+    """Refuse a rule that a stage cannot go with: what it adds, hides or promises is about the plain sum.
+
+    >>> check_aggregation(Aggregation("trimmed"), StageSettings("none"))
+    """
+    if stage.stage != "none" and aggregation.aggregation != "mean":
+        found = aggregation.aggregation
+        raise SettingError(
+            "aggregation", f"expected mean with the stage {stage.stage}, which is about sums; found {found}"
+        )
+
+
+@dataclass(frozen=True)
 class FedIPS:
     """The algorithm: local training, server optimiser, and what the paper leaves open.
 
@@ -200,6 +239,7 @@ class FedIPS:
             the paper; or by the number of "repliers", the clients that had a click.
         model: what the weights mean.
         stage: what happens to replies between client and server.
+        aggregation: how the server combines replies.
 
     >>> FedIPS(propensity="guess")
     Traceback (most recent call last):
@@ -216,9 +256,11 @@ class FedIPS:
     )
     model: str = setting("linear", "Model of the ranker.", choices=MODELS)
     stage: StageSettings = StageSettings()
+    aggregation: Aggregation = Aggregation()
 
     def __post_init__(self) -> None:
         check(self)
+        check_aggregation(self.aggregation, self.stage)
 
 
 FedAvg = partial(FedIPS, propensity="none")

@@ -20,7 +20,7 @@ from fultr.core.errors import FultrError
 from fultr.core.settings import build, flatten, leaves
 from fultr.federated.fedips import Broadcast
 from fultr.federated.messages import Reply, Task, check_task
-from fultr.federated.settings import FedIPS, ServerOptimiser
+from fultr.federated.settings import Aggregation, FedIPS, ServerOptimiser
 
 REFUSAL = b"refused"
 """What a device sends that does not answer, whatever the reason."""
@@ -33,7 +33,8 @@ _TYPES: dict[str, np.dtype[Any]] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")
 _NAMES: dict[np.dtype[Any], str] = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
 _SCALARS = ("round", "schema", "features", "displayed", "train", "judge")
 _KNOWN = leaves(FedIPS)
-_SERVERS_OWN = {*leaves(ServerOptimiser), "pairs", "initial", "average_over"}  # of FedIPS; clients have no use for them
+# Of FedIPS; clients have no use for them.
+_SERVERS_OWN = {*leaves(ServerOptimiser), *leaves(Aggregation), "pairs", "initial", "average_over"}
 
 
 def task_bytes(task: Task) -> bytes:

@@ -16,11 +16,13 @@ from fultr.clicks.sessions import simulate_clicks
 from fultr.clicks.settings import Sessions
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.threads import run_chunks
-from fultr.federated.aggregate import added, parts_of
+from fultr.federated.aggregate import parts_of
 from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, nothing, server_round
 from fultr.federated.privacy.stage import Sums
 from fultr.federated.settings import FedIPS
 from fultr.rankers.model import Model
+from fultr.study.adversaries import adversarial, poison
+from fultr.study.settings import Adversaries
 from fultr.study.users import Cohorts
 
 _BLOCK = 128  # clients whose clicks are held at a time, by each thread
@@ -43,18 +45,19 @@ class Simulated:
     seed: int
     threads: int | None
     evidence: Float32s | None = None
+    adversaries: Adversaries | None = None
 
 
 def run_round(run: Simulated, t: int, server: Server, *, watch: bool = False) -> tuple[Server, Float64s]:
     """Round t: Algorithm 1, lines 2 to 11; returns what the server knows after it, and what `weighed` tells."""
     cohort = run.users.cohort(t)  # line 2
     sent = broadcast(run.algorithm, server)  # line 3
-    total, weighed = collect(run, t, sent, cohort, watch=watch)  # lines 4 to 10
-    return server_round(run.algorithm, server, total, run.users.expected), weighed  # line 11
+    replies, weighed = collect(run, t, sent, cohort, watch=watch)  # lines 4 to 10
+    return server_round(run.algorithm, server, replies, run.users.expected), weighed  # line 11
 
 
 def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: bool = False) -> tuple[Sums, Float64s]:
-    """Each client's clicks and local training: what they send, added up.
+    """Each client's clicks and local training: what they send, each in a row if that is needed, else by parts.
 
     Args:
         run: what stays the same.
@@ -64,25 +67,31 @@ def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: b
         watch: tell what clicks were divided by, see `weighed`.
     """
     parts = parts_of(cohort.size)
-    totals = [nothing(run.algorithm, run.model, run.display.ranks) for _ in parts]
+    singly = run.adversaries is not None or run.algorithm.aggregation.aggregation != "mean"
+    rows = cohort.size if singly else len(parts)
+    replies = nothing(run.algorithm, run.model, run.display.ranks, rows)
     watched = np.zeros((len(parts), 5, run.display.ranks))
     needed = watch or run.algorithm.propensity == "known"
 
     def work(i: int) -> None:
         begin, end = parts[i]
         for block in range(begin, end, _BLOCK):
-            clients = cohort[block : min(block + _BLOCK, end)]
+            until = min(block + _BLOCK, end)
+            clients, own = cohort[block:until], slice(block, until) if singly else slice(i, i + 1)
+            total = {name: array[own] for name, array in replies.items()}
             base, records = clicked(run, t, clients)
             true = run.click_model.examination_given_clicks(base, records.log) if needed else None
             remembered = None if run.evidence is None else run.evidence[clients]
-            used = client_round(run.algorithm, run.model, sent, records, totals[i], known=true, evidence=remembered)
+            used = client_round(run.algorithm, run.model, sent, records, total, known=true, evidence=remembered)
             if run.evidence is not None and remembered is not None:
                 run.evidence[clients] = remembered
             if watch and true is not None:
                 watched[i] += weighed(records, used, true)
 
     run_chunks(work, len(parts), run.threads)
-    return added(totals), watched.sum(axis=0)
+    if run.adversaries is not None:
+        poison(run.adversaries, replies, adversarial(run.adversaries, run.seed, cohort))
+    return replies, watched.sum(axis=0)
 
 
 def clicked(run: Simulated, t: int, clients: Int64s) -> tuple[Float64s, Records]:

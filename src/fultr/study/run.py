@@ -61,6 +61,7 @@ def train(
         click_model=settings.click_model,
         sessions=settings.sessions,
         population=settings.population or FreshUsers(),
+        adversaries=settings.adversaries,
         evaluate_every=settings.evaluate_every,
         k=settings.k,
         splits=splits,

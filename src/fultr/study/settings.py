@@ -66,6 +66,27 @@ class PolicySettings:
         check(self)
 
 
+@dataclass(frozen=True)
+class Adversaries:
+    """Clients that attack the ranker.
+
+    Attributes:
+        share: each client is one with this probability.
+        attack: "flip", minus the client's own update; "collude", minus the sum of all adversaries' updates, which is
+            the same direction for all of them.
+        strength: the norm that it is scaled to.
+    """
+
+    share: float = setting(0.2, "Share of clients that are adversaries.", above=0, most=1)
+    attack: Literal["flip", "collude"] = setting(
+        "flip", "Adversaries send minus their own update, or all the same: minus the sum of theirs."
+    )
+    strength: float | None = setting(None, "Norm of what an adversary sends.", above=0, zero="that of its own update")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
 Algorithm = Literal["federated", "lambda-linear", "logging-policy", "random-ranking"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
@@ -81,6 +102,7 @@ class RunSettings:
         click_model: how users examine and click.
         sessions: how many queries and clicks a client has.
         population: a fixed population; None: new users every round.
+        adversaries: clients that attack; None: there are none.
         policy: how the logging policy is trained.
         lambda_linear: how λLinear is trained.
         clients: |U|.
@@ -103,6 +125,9 @@ class RunSettings:
     sessions: Sessions = Sessions()
     population: FiniteUsers | None = either(
         None, "Users of a fixed population.", FiniteUsers, "users", name="users", zero="new users every round"
+    )
+    adversaries: Adversaries | None = either(
+        None, "Share of clients that are adversaries.", Adversaries, "share", name="adversaries", zero="none"
     )
     policy: PolicySettings = PolicySettings()
     lambda_linear: LambdaLinear = LambdaLinear()

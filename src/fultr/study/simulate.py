@@ -27,7 +27,7 @@ from fultr.rankers.model import Model, model_named
 from fultr.rankers.ranker import Ranker
 from fultr.study.policy import display, train_policy
 from fultr.study.rounds import Simulated, run_round
-from fultr.study.settings import FiniteUsers, FreshUsers, PolicySettings
+from fultr.study.settings import Adversaries, FiniteUsers, FreshUsers, PolicySettings
 from fultr.study.users import attraction, cohorts
 
 _SCORED_TOGETHER = 32  # rankers evaluated in one pass over the features
@@ -130,6 +130,7 @@ def simulate(
     click_model: ClickModel = ClickModel(),
     sessions: Sessions = Sessions(),
     population: FreshUsers | FiniteUsers = FreshUsers(),
+    adversaries: Adversaries | None = None,
     evaluate_every: int = 10,
     k: int = 5,
     splits: Collection[str] = ("valid", "test"),
@@ -143,7 +144,7 @@ def simulate(
     The result depends on the arguments down to `splits` alone: not on threads, checkpoints or interruptions.
 
     Memory: the data, a copy of the displayed documents' features (none with pairs="retrieved"), and some MB, for any
-    number of clients.
+    number of clients; with adversaries, or an aggregation other than the mean, what each client sends too.
 
     Args:
         data: a data set; training queries are displayed to users, the others measured.
@@ -158,6 +159,7 @@ def simulate(
         click_model: how users examine and click.
         sessions: how many queries and clicks a client has.
         population: who takes part.
+        adversaries: clients that attack the ranker.
         evaluate_every: NDCG is measured after every so many rounds, and after round 0 and the last.
         k: NDCG@k.
         splits: where it is measured.
@@ -178,6 +180,7 @@ def simulate(
         ("click_model", click_model, ClickModel),
         ("sessions", sessions, Sessions),
         ("population", population, FreshUsers | FiniteUsers),
+        ("adversaries", adversaries, Adversaries | None),
     ):
         if not isinstance(found, kind):
             types = " or ".join(each.__name__ for each in get_args(kind) or (kind,))
@@ -211,6 +214,7 @@ def simulate(
         "click_model": asdict(click_model),
         "sessions": asdict(sessions),
         "population": {"kind": type(population).__name__, **asdict(population)},
+        "adversaries": None if adversaries is None else asdict(adversaries),
         "evaluate_every": int(evaluate_every),
         "k": int(k),
         "splits": list(splits),
@@ -245,6 +249,7 @@ def simulate(
         seed,
         threads,
         progress.evidence,
+        adversaries,
     )
     while progress.done < rounds:
         measure = (progress.done + 1) % evaluate_every == 0 or progress.done + 1 == rounds

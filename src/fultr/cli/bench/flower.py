@@ -108,7 +108,7 @@ def _own_rounds(clients: int, rounds: int) -> _Rounds:
         begun = time.perf_counter()
         total, _ = collect(run, t, broadcast(run.algorithm, server), run.users.cohort(t))
         server = server_round(run.algorithm, server, total, run.users.expected)
-        _note(done, server.weights, int(total["trained"][0, 0]), begun)
+        _note(done, server.weights, int(total["trained"].sum()), begun)
     return done
 
 
@@ -187,7 +187,7 @@ def _serve(grid: Grid, clients: int, rounds: int, done: _Rounds) -> None:
             total["update"][0] += reply.content.array_records["update"].to_numpy_ndarrays()[0]
             total["trained"] += _whole(reply.content.metric_records["counts"]["repliers"])
         server = server_round(run.algorithm, server, total, run.users.expected)
-        _note(done, server.weights, int(total["trained"][0, 0]), begun)
+        _note(done, server.weights, int(total["trained"].sum()), begun)
 
 
 def _train(message: Message, context: Context) -> Message:
@@ -201,7 +201,7 @@ def _train(message: Message, context: Context) -> Message:
     content = RecordDict(
         {
             "update": ArrayRecord([total["update"][0].astype(np.float32)]),  # one client's: a float32 without loss
-            "counts": MetricRecord({"client": client, "repliers": int(total["trained"][0, 0])}),
+            "counts": MetricRecord({"client": client, "repliers": int(total["trained"].sum())}),
         }
     )
     return Message(content, reply_to=message)

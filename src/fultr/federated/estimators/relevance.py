@@ -76,8 +76,13 @@ def estimated(
 
 
 def add_marginals(sums: Arrays, products: Float64s) -> None:
-    """Add the logarithms of marginal likelihoods [clients, priors], each client's to its row or all to the only one."""
+    """Add the logarithms of marginal likelihoods [clients, priors], each client's to its row or all to the only one.
+
+    Each client's are about their mean: only differences between priors count, and the level would tell how much the
+    client has clicked.
+    """
     logarithms = np.log(products)
+    logarithms -= logarithms.mean(axis=1, keepdims=True)
     if sums["marginals"].shape[0] > 1:
         sums["marginals"] += logarithms
     else:

@@ -1,0 +1,13 @@
+"""The paper's: the sum as it is (Algorithm 1, line 11). One client can move it as far as it likes."""
+
+from __future__ import annotations
+
+from fultr.core.arrays import Arrays
+from fultr.federated.aggregate import summed
+from fultr.federated.privacy.stage import Sums
+from fultr.federated.settings import Aggregation
+
+
+def total(settings: Aggregation, state: Arrays, rows: Sums) -> tuple[Sums, Arrays]:
+    """The ordered sums."""
+    return {name: summed(each) for name, each in rows.items()}, state
