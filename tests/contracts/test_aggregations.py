@@ -99,31 +99,44 @@ def test_state_is_a_value(kind):
 
 
 @pytest.mark.parametrize("kind", ROBUST)
-def test_one_of_five_cannot_move_anything_far(kind):
-    """Honest clients send numbers from 1 to 2; whatever the liar sends, the mean stays within reach of them."""
-    rng, settings = np.random.default_rng(1), Aggregation(kind, clip_multiple=1.5)
+@pytest.mark.parametrize("lie", [1e9, -1e9, 1.0, 1e-9, -1e-9])
+def test_one_liar_of_five_moves_nothing_far(kind, lie):
+    """Four honest clients send numbers from 1 to 2: their norms are at most 2 roots of the size, and so is the median.
+
+    A clipped liar adds at most 1.5 of that. Trimmed, or as a median of five, each coordinate is between honest ones.
+    """
+    rng, settings = np.random.default_rng(1), Aggregation(kind, clip_multiple=1.5, trim=0.2, groups=5)
     honest = {"update": 1 + rng.random((4, 4)), "impressions": 1 + rng.random((4, 3))}
-    for lie in (1e9, -1e9, 1e-9):
-        liar = {name: np.full((1, *array.shape[1:]), lie) for name, array in honest.items()}
-        rows = {name: np.r_[array[:2], liar[name], array[2:]] for name, array in honest.items()}
-        total, _ = run(settings, [{**rows, "trained": np.ones((5, 1))}])
-        for name in honest:
-            mean = total[name] / 5
-            # clipped: the liar adds at most 1.5 medians, each at most that of four times two
-            assert (np.abs(mean) <= 2 + 1.5 * np.sqrt(honest[name].shape[1]) * 2 / 5).all()
-            assert np.linalg.norm(total[name] - honest[name].sum(axis=0)) <= 1.5 * np.sqrt(4) * 2 * 2
+    rows = {name: np.insert(array, 2, lie, axis=0) for name, array in honest.items()}
+    total, _ = run(settings, [{**rows, "trained": np.ones((5, 1))}])
+    for name, array in honest.items():
+        if kind == "clipped":
+            most = 1.5 * 2 * np.sqrt(array.shape[1])
+            assert np.linalg.norm(total[name] - array.sum(axis=0)) <= most
+        else:
+            assert (total[name] / 5 >= array.min(axis=0)).all()
+            assert (total[name] / 5 <= array.max(axis=0)).all()
+
+
+def test_a_clipped_update_counts_the_less_the_further_beyond_it_is():
+    """Norms 1, 1, 1, and 3 or 300 times the limit of 2: what is left of the last is a third or a 300th of the limit."""
+    settings = Aggregation("clipped", clip_multiple=2.0)
+    for times in (3, 300):
+        update = np.diag([1.0, 1.0, 1.0, 2.0 * times])
+        total, _ = run(settings, [{"update": update, "trained": np.ones((4, 1))}])
+        np.testing.assert_allclose(total["update"], [1, 1, 1, 2 / times])
 
 
 def test_a_round_of_liars_does_not_move_the_running_median():
-    """Norms of 1 in four rounds; then all five send 1e6: each counts 1.5 at most."""
-    settings = Aggregation("clipped", clip_multiple=1.5)
+    """Norms of 1 in four rounds; then all five send 100, which is 50 times the limit."""
+    settings = Aggregation("clipped", clip_multiple=2.0)
     usual = {"update": np.eye(5), "trained": np.ones((5, 1))}
-    lies = {**usual, "update": np.eye(5) * 1e6}
+    lies = {**usual, "update": np.eye(5) * 100}
     total, state = run(settings, [usual] * 4 + [lies])
-    np.testing.assert_allclose(total["update"], np.full(5, 1.5))
-    assert state["update"].tolist() == [1, 1, 1, 1, 1e6]
-    total, state = run(settings, [usual] * 4 + [lies] * 3)  # by the third such round they are what is usual
-    np.testing.assert_allclose(total["update"], np.full(5, 1e6))
+    np.testing.assert_allclose(total["update"], np.full(5, 2 / 50))
+    assert state["update"].tolist() == [1, 1, 1, 1, 100]
+    total, state = run(settings, [usual] * 4 + [lies] * 3)  # in the third such round of five it is what is usual
+    np.testing.assert_allclose(total["update"], np.full(5, 100))
 
 
 def test_clipping_keeps_a_clients_ratios():
@@ -140,8 +153,8 @@ def test_clipping_keeps_a_clients_ratios():
 def test_what_was_examined_stays_below_what_was_shown(kind):
     rng = np.random.default_rng(3)
     shown = rng.integers(1, 50, (30, 5)) * 1.0
-    rows = {"examined": shown * rng.random((30, 5)), "impressions": shown, "trained": np.ones((30, 1))}
-    total, _ = run(chosen(kind), [rows])
+    rows = {"update": shown, "examined": shown * rng.random((30, 5)), "impressions": shown}
+    total, _ = run(chosen(kind), [{**rows, "trained": np.ones((30, 1))}])
     assert (total["examined"] <= total["impressions"]).all()
 
 

@@ -76,8 +76,8 @@ def bounded(monkeypatch):
 
 
 def settings_of(data, **others) -> FederationSettings:
-    chosen = {"client_rate": 0.05, "rounds": ROUNDS, "judge": False, "displayed": 5, **others}
-    return FederationSettings.of({"features": data.train.width, **chosen})
+    chosen = {"client_rate": 0.05, "rounds": ROUNDS, "judge": False, "displayed": 5, "aggregation": "mean"}
+    return FederationSettings.of({"features": data.train.width, **chosen, **others})
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "bounded"])

@@ -18,7 +18,8 @@ from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.federate import federate, model_of, task_of
 from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.fedips import Server
-from fultr.federated.messages import Limits, Reply, Task, add_up, objection
+from fultr.federated.judging import combined
+from fultr.federated.messages import Limits, Reply, Task, objection, rows_of
 from fultr.study.fill_devices import PERIOD, fill_devices
 from fultr.study.settings import FiniteUsers
 
@@ -72,7 +73,7 @@ def test_the_order_of_answers_does_not_matter(data, logs):
     task = first_task(settings)
     replies = LocalDevices(logs, replay=REPLAY).ask(task, list(logs), 60)
     turned = dict(reversed(replies.items()))
-    one, other = add_up(task, replies), add_up(task, turned)
+    one, other = rows_of(task, replies), rows_of(task, turned)
     assert one.keys() == other.keys() > {"update", "gradient"}
     for name, rows in one.items():
         assert rows.tobytes() == other[name].tobytes()
@@ -267,6 +268,48 @@ def test_limits_are_at_their_word(data, logs):
     norm = float(np.linalg.norm(reply.sums["update"].astype(np.float64)))
     assert objection(task, reply, Limits(norm=norm * 1.01)) is None
     assert "norm" in objection(task, reply, Limits(norm=norm * 0.99))
+
+
+HONEST = [np.array([10.0, 5.0, 4.0]), np.array([12.0, 6.0, 5.0]), np.array([8.0, 5.0, 3.0]), np.array([6.0, 4.0, 2.0])]
+LIES = [[1e9, 1e9, 0.0], [1e9, 0.0, 1e9], [10.0, 1e9, -5.0], [1e-9, 1e-9, 0.0], [0.0, 9.0, 9.0]]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_one_liar_of_five_moves_the_judgement_by_what_a_device_weighs(lie):
+    """A device weighs at most twice the median of five, which is at most 10 here: 20 of 36 + 20, wherever it pulls."""
+    honest, found = combined(HONEST), combined([*HONEST[:2], np.array(lie), *HONEST[2:]])
+    assert (honest.ranked, honest.displayed) == (20 / 36, 14 / 36)
+    for before, after in ((honest.ranked, found.ranked), (honest.displayed, found.displayed)):
+        assert 0 <= after <= 1
+        assert abs(after - before) <= 20 / (36 + 20) * max(before, 1 - before) + 1e-12
+
+
+def test_a_judgement_is_the_ratio_of_the_sums_where_no_device_is_heavy():
+    found = combined(HONEST)
+    left = np.array([row[1] - 20 / 36 * row[0] for row in HONEST])
+    assert found.devices == 4
+    np.testing.assert_allclose(found.ranked_error, np.sqrt((left**2).sum() * 4 / 3) / 36)
+
+
+@pytest.mark.parametrize("attack", ["update", "examination"])
+def test_the_default_aggregation_holds_against_one_of_five(data, logs, tmp_path, attack):
+    """Beside what the federation learns with an honest device 1: closer to it than with the mean."""
+
+    def lie(reply):
+        update = reply.sums["update"].astype(np.float64)
+        flipped = (-99 * update / np.linalg.norm(update)).astype(np.float32)
+        shown = np.full(5, 1e5)
+        lies = {"update": flipped} if attack == "update" else {"impressions": shown, "examined": 0 * shown}
+        return replace(reply, sums={**reply.sums, **lies})
+
+    moved = {}
+    for aggregation in ("mean", "clipped"):
+        settings = settings_of(data, aggregation=aggregation)
+        folder = tmp_path / aggregation
+        honest = federate(LocalDevices(logs), settings, folder / "honest").weights
+        attacked = federate(Faulty(logs, lie), settings, folder / "attacked").weights
+        moved[aggregation] = np.linalg.norm(attacked - honest) / np.linalg.norm(honest)
+    assert moved["clipped"] < moved["mean"] / (10 if attack == "update" else 1.5)
 
 
 def test_one_device_cannot_outweigh_the_judgement_of_all(data):

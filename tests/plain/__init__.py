@@ -120,7 +120,7 @@ def _clipped(rounds: list[dict[str, list[list[float]]]], settings: Any) -> dict[
         length = _norm(rounds[-1][name][u])
         return min(1.0, limits[name] / length) if length else 1.0
 
-    factors = {"update": [factor("update", u) for u in range(clients)]}
+    factors = {"update": [factor("update", u) ** 2 for u in range(clients)]}
     for name in limits:
         if name != "update":
             factors[name] = [min(factor(n, u) for n in limits if n != "update") for u in range(clients)]

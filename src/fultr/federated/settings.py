@@ -191,9 +191,10 @@ class Aggregation:
     """How the server combines what clients send.
 
     Attributes:
-        aggregation: "mean", the paper's; "clipped", the mean of what clients send, each scaled down to a multiple of
-            what is usual; "trimmed", per coordinate, the mean without the largest and the smallest; "grouped", per
-            coordinate, the median of the means of groups. docs/poisoning.md says what each protects against.
+        aggregation: "mean", the paper's; "clipped", the mean of updates that count the less the further they are beyond
+            a multiple of the usual norm; "trimmed", per coordinate, the mean without the largest and the smallest;
+            "grouped", per coordinate, the median of the means of groups. docs/poisoning.md says what each protects
+            against.
         clip_multiple: of the running median norm.
         trim: left out at each end; at least this share, as long as some remain.
         groups: with as many as clients it is their median.
@@ -201,7 +202,7 @@ class Aggregation:
 
     aggregation: str = setting("mean", "How what clients send is combined.", choices=AGGREGATIONS)
     clip_multiple: float = setting(
-        1.0, "Largest norm of what a client sends, as a multiple of the running median (clipped).", above=0
+        1.0, "Largest norm that counts in full, as a multiple of the running median (clipped).", above=0
     )
     trim: float = setting(
         0.2, "Share of clients left out at each end, coordinate by coordinate (trimmed).", least=0, below=0.5

@@ -1,8 +1,13 @@
-"""No client counts for more than a multiple of the usual one: its update, and its sums, are scaled down to that.
+"""No client counts for more than a multiple of the usual one, and one far beyond that for next to nothing.
 
 What is usual is a running median: of the medians over clients of the latest rounds, so that a single round in which
-adversaries are the majority does not move it. Norms are compared name by name. All that a client sends for the
-estimation of examination is scaled by the same factor, which leaves ratios, such as examined to impressions, its own.
+adversaries are the majority does not move it. Norms are compared name by name.
+
+An update of norm n beyond the limit L is scaled to L * L / n: the further beyond, the less it counts, as in
+redescending M-estimators (Hampel 1974). Scaled to L itself, an adversary that sends too much would always have a
+client's full weight. What a client sends for the estimation of examination is scaled to the limit, since those who
+search much have much to tell; all of it by the same factor, which leaves ratios, such as examined to impressions, the
+client's own.
 """
 
 from __future__ import annotations
@@ -19,22 +24,22 @@ _ROUNDS = 5  # whose medians are remembered
 
 def total(settings: Aggregation, state: Arrays, rows: Sums) -> tuple[Sums, Arrays]:
     """The ordered sums of what is left of each client, and the medians of the latest rounds, by name."""
-    factors, remembered = {}, dict(state)
+    remembered = dict(state)
+    scaling = {"update": np.ones(len(rows["update"]))}
+    of_estimation = np.ones_like(scaling["update"])
     for name, each in rows.items():
         norms = norms_of(each)
-        said = norms > 0
-        if said.any():
-            earlier = state.get(name, np.empty(0))
-            remembered[name] = np.append(earlier, lower_median(norms[said]))[-_ROUNDS:]
-        factors[name] = np.ones(len(each))
+        if (norms > 0).any():
+            latest = lower_median(norms[norms > 0])
+            remembered[name] = np.append(state.get(name, np.empty(0)), latest)[-_ROUNDS:]
         if name in remembered:
             most = settings.clip_multiple * lower_median(remembered[name])
-            np.divide(most, norms, out=factors[name], where=norms > most)
-    of_estimation = [factor for name, factor in factors.items() if name != "update"]
-    if of_estimation:
-        shared = np.min(of_estimation, axis=0)
-        factors = {name: factors[name] if name == "update" else shared for name in rows}
-    return {name: summed(_scaled(each, factors[name])) for name, each in rows.items()}, remembered
+            factors = np.divide(most, norms, out=np.ones_like(norms), where=norms > most)
+            if name == "update":
+                scaling[name] = factors**2
+            else:
+                of_estimation = np.minimum(of_estimation, factors)
+    return {name: summed(_scaled(each, scaling.get(name, of_estimation))) for name, each in rows.items()}, remembered
 
 
 def _scaled(rows: Float64s, factors: Float64s) -> Float64s:
