@@ -312,6 +312,29 @@ def test_the_default_aggregation_holds_against_one_of_five(data, logs, tmp_path,
     assert moved["clipped"] < moved["mean"] / (10 if attack == "update" else 1.5)
 
 
+@pytest.mark.slow
+def test_a_pilot_loses_little_to_one_liar_of_five(data, tmp_path):
+    """Learning rates and clip as federation.toml has them, logs as `fultr device simulate` fills them."""
+    paths = [tmp_path / f"device-{u}.db" for u in range(DEVICES)]
+    fill_devices(paths, data, periods=60)
+    logs = dict(enumerate(paths))
+    pilot = {"clip": 2.0, "client_rate": 0.001, "server_rate": 3.0, "rounds": 10, "displayed": 5}
+    settings = FederationSettings.of({"features": data.train.width, **pilot})
+
+    def quality(devices, folder):
+        weights = federate(devices, settings, tmp_path / folder).weights
+        return np.nanmean(fultr.ndcg(data.test.features @ weights, data.test, k=5))
+
+    def lie(reply):
+        update = reply.sums["update"].astype(np.float64)
+        flipped = (-99.9 * update / np.linalg.norm(update)).astype(np.float32)
+        return replace(reply, sums={**reply.sums, "update": flipped})
+
+    honest, attacked = quality(LocalDevices(logs), "honest"), quality(Faulty(logs, lie), "attacked")
+    assert honest > 0.45
+    assert attacked > honest - 0.02
+
+
 def test_one_device_cannot_outweigh_the_judgement_of_all(data):
     """Held-out clicks weigh at most 1 / floor each: 100,000 impressions of 5 documents, 100 each."""
     task = replace(first_task(settings_of(data, judge=True)), train=False)

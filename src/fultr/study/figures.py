@@ -33,6 +33,10 @@ FAMILIES = {
     "λLinear": "green",
     "logging policy": "grey",
     "random ranking": "light grey",
+    "mean": "black",
+    "clipped": "blue",
+    "trimmed": "orange",
+    "grouped": "purple",
 }
 """The colours of lines whose names begin like this."""
 
