@@ -136,8 +136,8 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
     """Roughly how many seconds a run takes on one core: to share work out, and to say beforehand how long it takes.
 
     Measured with all cores at work and 64 to 519 features: a client's training costs a share for each click, its part
-    in estimation one for each query, a document of λLinear about 1 ns a feature. Rules that look at each coordinate sort
-    it, or nearly.
+    in estimation one for each query, a document of λLinear about 1 ns a feature. Rules that look at each
+    coordinate sort its values.
     """
     width, train = data.train.width, data.train
     evaluated = sum(getattr(data, split).documents for split in splits) * width * 2e-10
