@@ -12,7 +12,7 @@ from fultr.device.answer import LocalDevices
 from fultr.federated.aggregate import aggregated, parts_of, summed
 from fultr.federated.aggregation import AGGREGATIONS
 from fultr.federated.federate import federate
-from fultr.federated.federation import FederationSettings
+from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.privacy import STAGES
 from fultr.federated.settings import Aggregation, StageSettings
 from fultr.study.fill_devices import PERIOD, fill_devices
@@ -183,7 +183,7 @@ def logs(data, tmp_path_factory):
 
 
 def settings_of(data, **others) -> FederationSettings:
-    chosen = {"client_rate": 0.05, "rounds": ROUNDS, "period": PERIOD, "held_out": 0.0, "displayed": 5, **others}
+    chosen = {"client_rate": 0.05, "rounds": ROUNDS, "judge": False, "displayed": 5, **others}
     return FederationSettings.of({"features": data.train.width, **chosen})
 
 
@@ -191,7 +191,7 @@ def settings_of(data, **others) -> FederationSettings:
 @pytest.mark.parametrize("propensity", ["none", "shrunk", "power-law"])
 def test_devices_and_simulation_give_the_same_bits(data, logs, tmp_path, kind, propensity):
     settings = settings_of(data, propensity=propensity, aggregation=kind, groups=3)
-    trained = federate(LocalDevices(logs), settings, tmp_path)
+    trained = federate(LocalDevices(logs, replay=Replay(0.0, PERIOD)), settings, tmp_path)
     users = fultr.FiniteUsers(DEVICES)
     run = fultr.simulate(data, settings.algorithm(), clients=DEVICES, rounds=ROUNDS, population=users, splits=())
     assert np.linalg.norm(trained.weights) > 0.01
@@ -201,7 +201,11 @@ def test_devices_and_simulation_give_the_same_bits(data, logs, tmp_path, kind, p
 @pytest.mark.parametrize("kind", ROBUST)
 def test_a_rule_is_applied(data, logs, tmp_path, kind):
     found = [
-        federate(LocalDevices(logs), settings_of(data, aggregation=each, rounds=1), tmp_path / each).weights
+        federate(
+            LocalDevices(logs, replay=Replay(0.0, PERIOD)),
+            settings_of(data, aggregation=each, rounds=1),
+            tmp_path / each,
+        ).weights
         for each in ("mean", kind)
     ]
     assert not np.array_equal(*found)

@@ -120,8 +120,8 @@ def test_a_longer_federation_goes_on_and_another_is_refused(data, logs, tmp_path
 class Faulty(LocalDevices):
     """Device 1 replies as told."""
 
-    def __init__(self, logs, change):
-        super().__init__(logs, replay=REPLAY)
+    def __init__(self, logs, change, replay=REPLAY):
+        super().__init__(logs, replay=replay)
         object.__setattr__(self, "change", change)
 
     def ask(self, task, clients, timeout):
@@ -306,7 +306,7 @@ def test_the_default_aggregation_holds_against_one_of_five(data, logs, tmp_path,
     for aggregation in ("mean", "clipped"):
         settings = settings_of(data, aggregation=aggregation)
         folder = tmp_path / aggregation
-        honest = federate(LocalDevices(logs), settings, folder / "honest").weights
+        honest = federate(LocalDevices(logs, replay=REPLAY), settings, folder / "honest").weights
         attacked = federate(Faulty(logs, lie), settings, folder / "attacked").weights
         moved[aggregation] = np.linalg.norm(attacked - honest) / np.linalg.norm(honest)
     assert moved["clipped"] < moved["mean"] / (10 if attack == "update" else 1.5)
@@ -318,7 +318,7 @@ def test_a_pilot_loses_little_to_one_liar_of_five(data, tmp_path):
     paths = [tmp_path / f"device-{u}.db" for u in range(DEVICES)]
     fill_devices(paths, data, periods=60)
     logs = dict(enumerate(paths))
-    pilot = {"clip": 2.0, "client_rate": 0.001, "server_rate": 3.0, "rounds": 10, "displayed": 5}
+    pilot = {"clip": 2.0, "client_rate": 0.001, "server_rate": 3.0, "rounds": 10, "displayed": 5, "judge": False}
     settings = FederationSettings.of({"features": data.train.width, **pilot})
 
     def quality(devices, folder):
@@ -330,7 +330,7 @@ def test_a_pilot_loses_little_to_one_liar_of_five(data, tmp_path):
         flipped = (-99.9 * update / np.linalg.norm(update)).astype(np.float32)
         return replace(reply, sums={**reply.sums, "update": flipped})
 
-    honest, attacked = quality(LocalDevices(logs), "honest"), quality(Faulty(logs, lie), "attacked")
+    honest, attacked = quality(LocalDevices(logs), "honest"), quality(Faulty(logs, lie, None), "attacked")
     assert honest > 0.45
     assert attacked > honest - 0.02
 
