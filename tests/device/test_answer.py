@@ -251,6 +251,7 @@ def test_every_reason_gives_the_same_refusal_and_is_in_the_ledger(path):
         (a_task(displayed=3), SMALL, "displayed: the task counts 3 ranks, and the device 2"),
         (a_task(), replace(SMALL, displayed=1), "displayed: the task counts 2 ranks, and the device 1"),
         (a_task(), replace(SMALL, sends=["examination"]), "update: is not sent, by the policy"),
+        (a_task(epochs=11), SMALL, "epochs: 11 are asked for, and 10 the most"),
         (estimating, replace(SMALL, sends=["update"]), "examination: is not sent, by the policy"),
         (estimating, replace(SMALL, estimators=["pooled"]), "estimator shrunk: is not used, by the policy"),
         (a_task(judge=True), replace(SMALL, sends=["update"]), "judgement: is not sent"),
@@ -267,7 +268,7 @@ def test_every_reason_gives_the_same_refusal_and_is_in_the_ledger(path):
         assert last_reason(path).startswith(reason)
         assert told[-1] == last_reason(path)
     outcomes = [entry.outcome for entry in history(path).entries]
-    assert outcomes == ["refused"] * 13 + ["not a task"] * 2
+    assert outcomes == ["refused"] * 14 + ["not a task"] * 2
     assert {entry.asked.run for entry in history(path).entries} == {2**64 - 1}
     assert history(path).answered == 0
 

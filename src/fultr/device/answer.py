@@ -152,7 +152,7 @@ def _answer(
     asked = asked_by(task, run)
     try:
         shape = _shape(connection, path, task, policy)
-        _check_willing(asked, policy)
+        _check_willing(asked, task, policy)
         with transaction(connection):
             number, training, held_out = _admitted(connection, task, policy, shape, asked, now)
     except FultrError as error:
@@ -181,12 +181,14 @@ def asked_by(task: Task, run: int = 0) -> Asked:
     return Asked(run, task.round, tuple(kinds), source.kind if isinstance(source, Estimator) else "")
 
 
-def _check_willing(asked: Asked, policy: DevicePolicy) -> None:
+def _check_willing(asked: Asked, task: Task, policy: DevicePolicy) -> None:
     for kind in asked.kinds:
         if kind not in policy.sends:
             raise FultrError(f"{kind}: is not sent, by the policy")
     if "examination" in asked.kinds and asked.estimator not in policy.estimators:
         raise FultrError(f"estimator {asked.estimator}: is not used, by the policy")
+    if task.algorithm.training.epochs > policy.most_epochs:
+        raise FultrError(f"epochs: {task.algorithm.training.epochs} are asked for, and {policy.most_epochs} the most")
 
 
 def _shape(connection: sqlite3.Connection, path: Path, task: Task, policy: DevicePolicy) -> Shape:

@@ -36,6 +36,7 @@ class DevicePolicy:
         tuple(ESTIMATORS), "Estimators of examination that it sends sums for.", choices=ESTIMATORS
     )
     sends: tuple[str, ...] = setting(KINDS, "What it is willing to send.", choices=KINDS)
+    most_epochs: int = setting(10, "Passes over its log that it trains for, at most.", least=1)
     held_out: float = setting(0.2, "Share of its impressions that only judge rankers.", least=0, below=1)
     largest_norm: float = setting(
         10.0, "Largest norm of an update; of other sums, per impression. Larger ones are scaled down.", above=0
