@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import html
-import json
-import os
-import re
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from help.browser import seen_in_browser, write_watched
 from test_report import bias, clients
 
 from fultr.study.report import write_report
 
 pytestmark = pytest.mark.process
 
-INSTALL = (("apt-get", "update"), ("apt-get", "install", "-y", "--no-install-recommends", "chromium"))
-FLAGS = """
-    --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-component-update
-    --disable-sync --disable-dev-shm-usage --enable-logging=stderr --window-size=1400,1000 --virtual-time-budget=5000
-"""
-
-# In the page: collects errors from the start, then points at panels and reports to the page around it.
-BEGIN = """<script>
-const errors = [];
-addEventListener("error", (event) => errors.push(event.message));
-console.error = (...what) => errors.push(what.join(" "));
-</script>"""
-END = """<script>
-const excess = () => document.documentElement.scrollWidth - document.documentElement.clientWidth;
+# Points at panels and reports to the page around it.
+SCRIPT = """
 const plots = [...document.querySelectorAll(".plot")];
 const read = (plot) => ({
   shown: !plot.querySelector(".tip").hidden,
@@ -72,24 +55,7 @@ addEventListener("load", () => {
   found.open = excess();
   parent.postMessage(JSON.stringify({ ...found, errors }), "*");
 });
-</script>"""
-AROUND = """<!doctype html><pre id="found"></pre><script>
-addEventListener("message", (event) => { document.getElementById("found").textContent = event.data; });
-</script><iframe src="page.html" style="width: %dpx; height: 900px; border: 0"></iframe>"""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    def found() -> str | None:
-        return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-    if not found() and shutil.which("apt-get") and os.name == "posix" and os.geteuid() == 0:
-        for command in INSTALL:
-            subprocess.run(command, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, capture_output=True)
-    path = found()
-    if path is None:
-        pytest.skip("there is no Chromium, and it cannot be installed: not root, no apt-get, or no network")
-    return path
+"""
 
 
 @pytest.fixture(scope="module")
@@ -97,23 +63,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     first, second = bias()
     second = replace(second, data="a/rather/long/path/to/data/" * 5)
-    text = write_report([first, second, *clients()], folder, took="3 min")[0].read_text(encoding="utf-8")
-    watched = text.replace("<head>", f"<head>{BEGIN}", 1).replace("</body>", f"{END}</body>")
-    (folder / "page.html").write_text(watched, encoding="utf-8")
+    write_watched(write_report([first, second, *clients()], folder, took="3 min")[0], folder, SCRIPT)
     return folder
 
 
 @pytest.fixture(scope="module", params=[1280, 390])
-def seen(request: pytest.FixtureRequest, chromium: str, page: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    around = page / f"around-{request.param}.html"
-    around.write_text(AROUND % request.param, encoding="utf-8")
-    profile = tmp_path_factory.mktemp("profile")
-    command = [chromium, *FLAGS.split(), f"--user-data-dir={profile}", "--dump-dom", around.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
-    result = re.search(r'<pre id="found">(.+?)</pre>', done.stdout, re.DOTALL)
-    assert result, done.stderr[-2000:]
-    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return {**json.loads(html.unescape(result[1])), "asked": request.param, "said": said}
+def seen(request: pytest.FixtureRequest, page: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return seen_in_browser(page, request.param, tmp_path_factory.mktemp("profile"))
 
 
 def test_nothing_is_wider_than_the_window(seen):

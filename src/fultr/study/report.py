@@ -15,7 +15,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +22,7 @@ from markupsafe import Markup
 
 from fultr.core.drawing import rendered
 from fultr.core.files import make_folder, written_whole
+from fultr.core.page import Curve, Reading, page_template, plot
 from fultr.study.claims import Verdict
 from fultr.study.experiment import RATES, Choice, Experiment, Outcome, Panel
 from fultr.study.figures import draw, draw_panel, metric, panels_of, series
@@ -212,11 +212,7 @@ def _result(outcome: Outcome) -> dict[str, Any]:
 
 
 def _page(experiments: list[list[Outcome]], took: str) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("fultr.study"), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
-    )
     first = [group[0].experiment for group in experiments]
-    environment.filters["typeset"] = _typeset
     claims = [  # each with its verdict on every data set
         (
             group[0].experiment.title,
@@ -226,7 +222,7 @@ def _page(experiments: list[list[Outcome]], took: str) -> str:
         for one in zip(*(outcome.verdicts() for outcome in group), strict=True)
     ]
     answers = Counter(verdict["answer"] for _, verdicts in claims for verdict in verdicts)
-    return environment.get_template("report.html").render(
+    return page_template("fultr.study", "report.html").render(
         title=first[0].title if len(first) == 1 else f"{len(first)} experiments in federated unbiased learning to rank",
         lead=_lead(experiments),
         counts=[
@@ -239,19 +235,6 @@ def _page(experiments: list[list[Outcome]], took: str) -> str:
         machine=machine(),
         took=took,
     )
-
-
-def _typeset(text: str) -> str:
-    r"""Text whose numbers read well: no break within "γ = 1" or "0.5 ± 0.1", minus signs, powers of ten.
-
-    >>> _typeset("a - b is -0.1, p = 2e-05")
-    'a - b is −0.1, p\xa0=\xa02·10⁻⁵'
-    """
-    text = re.sub(r" ([=±<]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
-    text = re.sub(
-        r"(?<=\d)e-0*(\d+)", lambda m: "·10⁻" + m[1].translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")), text
-    )
-    return re.sub(r"(?<![^\s(])-(?=\d)", "−", text)
 
 
 def _lead(experiments: list[list[Outcome]]) -> str:
@@ -320,43 +303,12 @@ def _section(outcomes: Sequence[Outcome], number: int) -> dict[str, Any]:
 
 def _panel(outcome: Outcome, panel: Panel, prefix: str) -> dict[str, Any]:
     """A panel's drawing, and what the page's script needs to read numbers off it."""
-    figure = draw_panel(outcome, panel)
-    axes = figure.axes[0]
-    box = axes.get_position()
     horizontal, entries = series(outcome, panel)
     several = len(next(iter(outcome.lines.values())).ndcg) > 1
-    return {
-        "drawing": _inline(rendered(figure, "svg", text=True).decode(), prefix),
-        "label": f"{outcome.data}: {panel.title or metric(outcome.experiment)}",
-        "data": {
-            "box": [round(value, 5) for value in (box.x0, 1 - box.y1, box.width, box.height)],
-            "x": axes.get_xlim(),
-            "y": axes.get_ylim(),
-            "log": horizontal.log,
-            "label": horizontal.label,
-            "ticks": list(zip(horizontal.ticks, horizontal.names, strict=True)),
-            "lines": [
-                {
-                    "name": one.name,
-                    "colour": one.colour,
-                    "x": [int(x) if x.is_integer() else x for x in one.x.tolist()],
-                    "mean": np.round(one.mean, 5).tolist(),
-                    "error": np.round(one.error, 5).tolist() if several else [],
-                }
-                for one in entries
-            ],
-        },
-    }
-
-
-def _inline(svg: str, prefix: str) -> Markup:
-    """A drawing for use within a page: as wide as the page allows, with unique ids and short coordinates."""
-    svg = re.sub(r"<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" aria-hidden="true">', svg, count=1)
-    svg = svg.replace("xlink:href", "href")
-    svg = re.sub(r'( id="|="#|url\(#)', rf"\g<1>{prefix}", svg)
-    shorter = re.compile(r"-?\d+\.\d{3,}")
-    return Markup(re.sub(r'(?<= d=")[^"]+', lambda d: shorter.sub(lambda n: f"{float(n[0]):.2f}", d[0]), svg))
+    label = f"{outcome.data}: {panel.title or metric(outcome.experiment)}"
+    ticks = tuple(zip(horizontal.ticks, horizontal.names, strict=True))
+    curves = [Curve(one.name, one.colour, one.x, one.mean, one.error if several else None) for one in entries]
+    return plot(draw_panel(outcome, panel), label, Reading(horizontal.label, horizontal.log, ticks), curves, prefix)
 
 
 def _number(value: float | None) -> str:
