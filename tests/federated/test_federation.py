@@ -105,7 +105,7 @@ def test_an_interrupted_federation_goes_on(data, logs, tmp_path, after):
     assert again.weights.tobytes() == whole.weights.tobytes()
     lines = (tmp_path / "stopped" / "progress.jsonl").read_text().splitlines()
     assert [json.loads(line)["round"] for line in lines] == [1, 2, 3]
-    assert (told[0] == f"resuming after round {after} of 3") == (after > 0)
+    assert (str(told[0]) == f"resuming after round {after} of 3") == (after > 0)
 
 
 def test_a_longer_federation_goes_on_and_another_is_refused(data, logs, tmp_path):
@@ -139,7 +139,7 @@ def changed(**values):
 
 
 FAULTS = {
-    "silent": (lambda reply: None, "no answer from 1"),
+    "silent": (lambda reply: None, "no answer from device 1"),
     "words": (lambda reply: "its reply cannot be read", "device 1 refused: its reply cannot be read"),
     "NaN": (changed(update=lambda s: s["update"] * np.float32(np.nan)), "update: not finite"),
     "infinite": (changed(update=lambda s: s["update"] / np.float32(0)), "update: not finite"),
@@ -176,7 +176,7 @@ def test_a_bad_reply_is_refused_and_named_and_harms_nobody(data, logs, tmp_path,
     others = {client: path for client, path in logs.items() if client != 1}
     without = federate(LocalDevices(others, replay=REPLAY), settings, tmp_path / "without")
     assert found.weights.tobytes() == without.weights.tobytes()
-    assert any(re.search(words, line) for line in told), told
+    assert any(re.search(words, event.words) and event.device == 1 for event in told), told
     report = json.loads((tmp_path / "faulty" / "progress.jsonl").read_text())
     assert report["accepted"] == [0, 2, 3, 4]
     assert (report["silent"] == [1]) == (fault == "silent")
@@ -197,7 +197,12 @@ def test_too_few_replies_are_asked_again_and_then_given_up(data, logs, tmp_path)
         found.weights.tobytes()
         == federate(LocalDevices(logs, replay=REPLAY), settings, tmp_path / "well").weights.tobytes()
     )
-    assert "0 of 5 devices sent a usable reply, and 2 are needed; attempt 2 of 3" in told[1]
+    attempts = [event for event in told if event.what == "attempt"]
+    assert "0 of 5 devices sent a usable reply, and 2 are needed; attempt 2 of 3" in attempts[1].words
+    failed = [json.loads(line) for line in (tmp_path / "flaky" / "attempts.jsonl").read_text().splitlines()]
+    assert [(one["round"], one["attempt"]) for one in failed] == [(1, 1), (1, 2)]
+    assert [one["silent"] for one in failed] == 2 * [[0, 1, 2, 3, 4]]
+    assert [event.device for event in told if event.what == "silent"] == 2 * [0, 1, 2, 3, 4]
     Flaky.calls = -(10**9)
     with pytest.raises(FultrError, match="fewer than 2 devices sent a usable reply in 3 attempts; earlier rounds"):
         federate(Flaky(logs, replay=REPLAY), settings, tmp_path / "never")

@@ -22,6 +22,7 @@ from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
 from fultr.core.settings import leaves
 from fultr.core.streams import Purpose, generator
+from fultr.federated.events import Event, device_events
 from fultr.federated.federation import FederationSettings, Waiting
 from fultr.federated.fedips import Server, broadcast, server_round
 from fultr.federated.judging import Comparison, Judgement, combined, compared
@@ -75,15 +76,47 @@ class RoundReport:
     seconds: float
     attempt: int
 
-    def line(self) -> str:
-        """For a log: what a person wants to know."""
-        parts = [f"round {self.round} of {self.of}: {len(self.accepted)} of {self.asked} devices"]
+    def events(self) -> list[Event]:
+        """The round, and each device that was of no use in it."""
+        words = f"round {self.round} of {self.of}: {len(self.accepted)} of {self.asked} devices"
         if self.judged is not None:
-            parts.append(f"held-out clicks {self.judged.ranked:.4f} (displayed {self.judged.displayed:.4f})")
-        parts += [f"device {client} refused: {why}" for client, why in sorted(self.refused.items())]
-        if self.silent:
-            parts.append(f"no answer from {', '.join(map(str, self.silent))}")
-        return "; ".join(parts)
+            words += f"; held-out clicks {self.judged.ranked:.4f} (displayed {self.judged.displayed:.4f})"
+        return [Event("round", words, self.round), *device_events(self.round, self.refused, self.silent)]
+
+
+@dataclass(frozen=True)
+class FailedAttempt:
+    """An attempt at a round that came to nothing, since too few devices sent a usable reply.
+
+    Attributes:
+        round: from 1.
+        attempt: from 1.
+        of: attempts in all, before the run is given up.
+        time: when it ended, in seconds since 1970.
+        needed: usable replies.
+        asked: devices.
+        accepted: as in `RoundReport`, like the rest.
+    """
+
+    round: int
+    attempt: int
+    of: int
+    time: float
+    needed: int
+    asked: int
+    accepted: list[int]
+    refused: dict[int, str]
+    silent: list[int]
+    answered: dict[int, float]
+    seconds: float
+
+    def events(self) -> list[Event]:
+        """The attempt, and each device that was of no use in it."""
+        words = (
+            f"round {self.round}: {len(self.accepted)} of {self.asked} devices sent a usable reply, and "
+            f"{self.needed} are needed; attempt {self.attempt} of {self.of}"
+        )
+        return [Event("attempt", words, self.round), *device_events(self.round, self.refused, self.silent)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,28 +172,30 @@ def federate(
     folder: str | Path,
     *,
     first: Float32s | None = None,
-    tell: Callable[[str], object] = lambda line: None,
+    tell: Callable[[Event], object] = lambda event: None,
 ) -> Trained:
     """Run the rounds that are left, and write a checkpoint after each.
 
     Args:
         devices: who is asked.
         settings: of the federation.
-        folder: where the server keeps checkpoint.npz and progress.jsonl, a line of JSON per round.
+        folder: where the server keeps checkpoint.npz; progress.jsonl, a `RoundReport` in JSON per line; and
+            attempts.jsonl, a `FailedAttempt` per line.
         first: w_0; zero if None.
-        tell: called with a line of words for everything that happens.
+        tell: called with everything that happens.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = _State.load(folder, settings, model_of(settings).initial() if first is None else first)
     if state.done:
-        tell(f"resuming after round {state.done} of {settings.rounds}")
+        tell(Event("resumed", f"resuming after round {state.done} of {settings.rounds}", state.done))
     _drop_reports(folder / "progress.jsonl", state.done)
     while state.done < settings.rounds:
         report = _one_round(devices, state, tell)
         state.save()
         _append(folder / "progress.jsonl", report)
-        tell(report.line())
+        for event in report.events():
+            tell(event)
     judged = None
     if settings.judge:
         task = replace(task_of(settings, state.done, state.server), train=False)
@@ -176,7 +211,7 @@ def compare(
     candidate: Float32s,
     stable: Float32s,
     *,
-    tell: Callable[[str], object] = lambda line: None,
+    tell: Callable[[Event], object] = lambda event: None,
 ) -> Comparison | None:
     """What devices find that judge two rankers by the same held-out clicks; None if too few do.
 
@@ -186,15 +221,14 @@ def compare(
         folder: where the server keeps its state, which says how clicks are weighed.
         candidate: weights of the one ranker.
         stable: weights of the other.
-        tell: called with a line of words for everything that happens.
+        tell: called with everything that happens.
     """
     state = _State.load(folder, settings, model_of(settings).initial())
     server = replace(state.server, weights=candidate)
     task = replace(task_of(settings, state.done, server), train=False, judge=True, rival=stable)
     accepted, refused, silent = _ask(devices, task, _connected(devices, settings, tell), settings)
-    tell(
-        f"comparison: {len(accepted)} devices judged, {len(refused)} refused or were refused, {len(silent)} were silent"
-    )
+    counts = f"{len(accepted)} devices judged, {len(refused)} refused or were refused, {len(silent)} were silent"
+    tell(Event("compared", f"comparison: {counts}"))
     return compared([accepted[client].sums["judged"] for client in sorted(accepted)])
 
 
@@ -215,20 +249,32 @@ def _judged(replies: Mapping[int, Reply]) -> Judgement | None:
     return combined([replies[client].sums["judged"] for client in sorted(replies) if "judged" in replies[client].sums])
 
 
-def _one_round(devices: Devices, state: _State, tell: Callable[[str], object]) -> RoundReport:
+def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object]) -> RoundReport:
     settings, before, begun = state.settings, state.server.weights, time.monotonic()
     waiting = settings.waiting
     for attempt in range(1, waiting.attempts + 1):
+        asked = time.monotonic()
         cohort = _cohort(devices, settings, state.done, tell)
         task = task_of(settings, state.done, state.server)
         accepted, refused, silent = _ask(devices, task, cohort, settings)
         if len(accepted) >= waiting.least_replies:
             break
-        reasons = "".join(f"; device {client} refused: {why}" for client, why in sorted(refused.items()))
-        tell(
-            f"round {state.done + 1}: {len(accepted)} of {len(cohort)} devices sent a usable reply, and "
-            f"{waiting.least_replies} are needed{reasons}; attempt {attempt} of {waiting.attempts}"
+        failed = FailedAttempt(
+            state.done + 1,
+            attempt,
+            waiting.attempts,
+            round(time.time(), 3),
+            waiting.least_replies,
+            len(cohort),
+            sorted(accepted),
+            refused,
+            silent,
+            dict(devices.answered),
+            round(time.monotonic() - asked, 3),
         )
+        _append(state.folder / "attempts.jsonl", failed)
+        for event in failed.events():
+            tell(event)
     else:
         raise FultrError(
             f"round {state.done + 1}: fewer than {waiting.least_replies} devices sent a usable reply in "
@@ -256,7 +302,7 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[str], object]) -
     )
 
 
-def _cohort(devices: Devices, settings: FederationSettings, t: int, tell: Callable[[str], object]) -> list[int]:
+def _cohort(devices: Devices, settings: FederationSettings, t: int, tell: Callable[[Event], object]) -> list[int]:
     """The devices that are asked in round t, once enough are connected."""
     there = _connected(devices, settings, tell)
     if not settings.cohort or settings.cohort >= len(there):
@@ -265,14 +311,15 @@ def _cohort(devices: Devices, settings: FederationSettings, t: int, tell: Callab
     return sorted(there[i] for i in drawn)
 
 
-def _connected(devices: Devices, settings: FederationSettings, tell: Callable[[str], object]) -> list[int]:
+def _connected(devices: Devices, settings: FederationSettings, tell: Callable[[Event], object]) -> list[int]:
     """The devices that are connected, once there are enough."""
     waiting = settings.waiting
     deadline, told = time.monotonic() + waiting.patience, -1
     while len(there := devices.connected()) < waiting.least_devices:
         if len(there) != told:
             told = len(there)
-            tell(f"waiting for devices: {told} of {waiting.least_devices} are connected")
+            words = f"waiting for devices: {told} of {waiting.least_devices} are connected"
+            tell(Event("waiting", words))
         if time.monotonic() > deadline:
             raise FultrError(
                 f"{len(there)} of {waiting.least_devices} devices are connected after {waiting.patience:g} s; "
@@ -296,7 +343,7 @@ def _ask(
     return accepted, refused, [client for client in cohort if client not in accepted and client not in refused]
 
 
-def _append(path: Path, report: RoundReport) -> None:
+def _append(path: Path, report: RoundReport | FailedAttempt) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(asdict(report), allow_nan=False) + "\n")
 

@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 
 from fultr.core.errors import FultrError
 from fultr.deploy.flower.internals import fetch_replies, push, record_of
+from fultr.federated.events import Event
 from fultr.federated.messages import Reply, Task
 from fultr.federated.wire import read_reply, task_bytes
 
@@ -33,13 +34,13 @@ class FlowerDevices:
     Attributes:
         grid: Flower's.
         directory: the file that says so, see `fultr.deploy.control.register_nodes`.
-        tell: called with a line of words for trouble on the way.
+        tell: called with trouble on the way.
         answered: seconds that each device of the last question took.
     """
 
     grid: Grid
     directory: Path
-    tell: Callable[[str], object] = lambda line: None
+    tell: Callable[[Event], object] = lambda event: None
     answered: dict[int, float] = field(default_factory=dict)
 
     def connected(self) -> list[int]:
@@ -87,7 +88,7 @@ class FlowerDevices:
             try:
                 replies = fetch_replies(self.grid, list(waiting), left)
             except Exception as error:  # of the connection: the SuperLink may come back
-                self.tell(f"no replies can be fetched now ({type(error).__name__})")
+                self.tell(Event("lost", f"no replies can be fetched now ({type(error).__name__})"))
                 continue
             for id_, content in replies:
                 node = waiting.pop(id_, None)

@@ -1,13 +1,14 @@
 """The ServerApp: the rounds of `fultr.federated.federate`, with devices behind a Flower grid.
 
 Its configuration holds the federation's settings by their names; `deployment`, the federation's folder; `state-dir`,
-the folder where the server keeps its checkpoint, its progress and the versions of the ranker; and `job`: to train, or
-to compare the candidate of a release with the stable version. Training that is submitted again resumes.
+the folder where the server keeps its checkpoint, its progress, its events and the versions of the ranker; and `job`: to
+train, or to compare the candidate of a release with the stable version. Training that is submitted again resumes.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,9 +19,11 @@ from flwr.serverapp import Grid, ServerApp
 
 from fultr.core.errors import FultrError
 from fultr.core.files import locked, make_folder
+from fultr.deploy.events import EventLog
 from fultr.deploy.flower.devices import FlowerDevices
 from fultr.deploy.folder import Deployment, load_deployment
 from fultr.deploy.release import judge_candidate, publish_first, read_releases
+from fultr.federated.events import Event
 from fultr.federated.federate import Trained, compare, federate
 from fultr.federated.federation import FederationSettings
 from fultr.rankers.ranker import Ranker
@@ -37,26 +40,28 @@ def main(grid: Grid, context: Context) -> None:
     deployment, state = load_deployment(Path(str(config.pop("deployment")))), Path(str(config.pop("state-dir")))
     job = config.pop("job")
     settings = FederationSettings.of(config)
-    devices = FlowerDevices(grid, deployment.directory, _tell)
     make_folder(state)
+    devices = FlowerDevices(grid, deployment.directory, _teller(EventLog(state / "events.jsonl")))
     try:
         with locked(state / ".lock", f"{state}: another run is at work there"):
             if job == "train":
                 _train(devices, settings, deployment, state)
             _compare(devices, settings, deployment, state)
     except FultrError as error:
-        _tell(str(error))
+        devices.tell(Event("error", str(error)))
         raise
 
 
 def _train(devices: FlowerDevices, settings: FederationSettings, deployment: Deployment, state: Path) -> None:
-    trained = federate(devices, settings, state, tell=_tell)
+    trained = federate(devices, settings, state, tell=devices.tell)
     version = write_version(trained, settings, state)
     if trained.judged is not None:
-        _tell(f"held-out clicks: {trained.judged.ranked:.4f} (as displayed {trained.judged.displayed:.4f})")
-    _tell(f"done: {trained.rounds} rounds; the ranker is version {version.name} in {state.name}/versions")
+        words = f"held-out clicks: {trained.judged.ranked:.4f} (as displayed {trained.judged.displayed:.4f})"
+        devices.tell(Event("judged", words, trained.rounds))
+    words = f"done: {trained.rounds} rounds; the ranker is version {version.name} in {state.name}/versions"
+    devices.tell(Event("done", words, trained.rounds))
     if state == deployment.folder / "state" and publish_first(deployment.folder) is not None:
-        _tell(f"{version.name} is the first version: devices are given it")
+        devices.tell(Event("released", f"{version.name} is the first version: devices are given it"))
 
 
 def _compare(devices: FlowerDevices, settings: FederationSettings, deployment: Deployment, state: Path) -> None:
@@ -67,9 +72,9 @@ def _compare(devices: FlowerDevices, settings: FederationSettings, deployment: D
     names = (last.candidate.name, last.stable.name)
     versions = Versions(deployment.folder / "state" / "versions")
     rankers = [versions.read(name).ranker.weights for name in names]
-    found = compare(devices, settings, state, *rankers, tell=_tell)
+    found = compare(devices, settings, state, *rankers, tell=devices.tell)
     judged = judge_candidate(deployment.folder, found, *names)
-    _tell(judged.says)
+    devices.tell(Event("compared", judged.says))
     line = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "candidate": names[0],
@@ -95,8 +100,11 @@ def write_version(trained: Trained, settings: FederationSettings, folder: Path) 
     metrics = {}
     if trained.judged is not None:
         judged = trained.judged
-        metrics["held-out clicks"] = {"mean": judged.ranked, "standard_error": judged.ranked_error}
-        metrics["held-out clicks, as displayed"] = {"mean": judged.displayed, "standard_error": judged.displayed_error}
+        for name, mean, error in (
+            ("held-out clicks", judged.ranked, judged.ranked_error),
+            ("held-out clicks, as displayed", judged.displayed, judged.displayed_error),
+        ):
+            metrics[name] = {"mean": mean, "standard_error": error, "devices": judged.devices}
     return versions.write(
         ranker,
         parent=None if parent is None else parent.name,
@@ -105,5 +113,11 @@ def write_version(trained: Trained, settings: FederationSettings, folder: Path) 
     )
 
 
-def _tell(line: str) -> None:
-    print(f"fultr: {line}", flush=True)
+def _teller(log: EventLog) -> Callable[[Event], None]:
+    """Tells what happens in the run's log, for people, and in a file, for programs."""
+
+    def tell(event: Event) -> None:
+        print(f"fultr: {event}", flush=True)
+        log.write(event)
+
+    return tell
