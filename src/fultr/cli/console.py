@@ -30,8 +30,15 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, allow_nan=False))
 
 
-def print_table(rows: Sequence[Sequence[str]], title: str = "", left: int = 1) -> None:
-    """Print rows on stdout, the first of which is the heading; `left` columns to the left, others to the right."""
+def print_table(rows: Sequence[Sequence[str]], title: str = "", left: int = 1, words: str = "") -> None:
+    """Print rows on stdout, the first of which is the heading.
+
+    Args:
+        rows: of cells.
+        title: above the table.
+        left: so many columns are to the left, others to the right.
+        words: the heading of a column that is to the left wherever it stands, and takes the room that there is.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -40,7 +47,10 @@ def print_table(rows: Sequence[Sequence[str]], title: str = "", left: int = 1) -
         title=title or None, title_justify="left", title_style="bold", header_style="bold", box=box.SIMPLE_HEAD
     )
     for i, name in enumerate(rows[0]):
-        table.add_column(name, justify="left" if i < left else "right", overflow="fold")
+        folds = not words or name == words
+        table.add_column(
+            name, justify="left" if i < left or name == words else "right", overflow="fold", no_wrap=not folds
+        )
     for row in rows[1:]:
         table.add_row(*row)
     Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
@@ -112,16 +122,25 @@ def work_bar() -> Iterator[Callable[[Progress], None]]:
         yield show
 
 
+class RoundDone(Protocol):
+    """Called with rounds done, rounds in all, seconds left, and lines for people about what happened."""
+
+    def __call__(self, done: int, total: int | None, seconds: float | None, lines: Sequence[str] = ()) -> None:
+        """Move the bar."""
+
+
 @contextmanager
-def round_bar() -> Iterator[Callable[[int, int | None, float | None], None]]:
-    """A bar for rounds that others do, on a terminal; a line per round elsewhere.
+def round_bar() -> Iterator[RoundDone]:
+    """A bar for rounds that others do, on a terminal, with lines above it; a line per round, and these, elsewhere.
 
     Yields what to call with the rounds that are done, how many there are in all, and the seconds left.
     """
 
-    def tell(done: int, total: int | None, seconds: float | None) -> None:
+    def tell(done: int, total: int | None, seconds: float | None, lines: Sequence[str] = ()) -> None:
         left = "" if seconds is None else f", {spoken_time(seconds)} left"
         say(f"round {done}{f' of {total}' if total else ''}{left}")
+        for line in lines:
+            say(line)
 
     if not sys.stderr.isatty():
         yield tell
@@ -132,9 +151,11 @@ def round_bar() -> Iterator[Callable[[int, int | None, float | None], None]]:
     with _bars(*columns, before="Training  ") as bar:
         task = bar.add_task("", total=None, rounds="first round", left=_left(None))
 
-        def show(done: int, total: int | None, seconds: float | None) -> None:
+        def show(done: int, total: int | None, seconds: float | None, lines: Sequence[str] = ()) -> None:
             rounds = f"{done:,}/{total:,}" if total else f"round {done:,}"
             bar.update(task, completed=done, total=total, rounds=rounds, left=_left(seconds))
+            for line in lines:
+                bar.console.print(line, markup=False, highlight=False, soft_wrap=False)
 
         yield show
 

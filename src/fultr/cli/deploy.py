@@ -15,12 +15,13 @@ from fultr.cli.lazy import OrderedGroup
 from fultr.cli.options import PATH, json_option
 from fultr.cli.releases import promote, releases, rollback, rollout
 from fultr.cli.stopping import resumable
+from fultr.cli.watching import devices_json, metrics, report, round_lines, show_devices, show_status
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
     from fultr.core.arrays import Float32s
     from fultr.data.ranking import Splits
-    from fultr.deploy.services import Status
+    from fultr.deploy.history import History
     from fultr.deploy.training import TrainingProgress
 
 _WARN_DAYS = 30
@@ -39,7 +40,8 @@ def deploy() -> None:
       fultr deploy train fed             the training; interrupted, it resumes
       fultr deploy rollout fed           try the new ranker on some devices
       fultr deploy promote fed           give it to all
-      fultr deploy status fed
+      fultr deploy status fed            what is running, who answers
+      fultr deploy report fed            a page about the rounds, fed/report.html
       fultr deploy stop fed
 
     `fultr deploy demo` does all of this with simulated users.
@@ -110,23 +112,53 @@ def _start(folder: Path, patience: float) -> None:
 @deploy.command()
 @_folder
 @click.option("--detach", is_flag=True, help="Submit the training and return; the same command follows it later.")
+@click.option("--devices", "all_devices", is_flag=True,
+              help="At the end show what became of asking each device, even if nothing went wrong.")  # fmt: skip
 @json_option
-def train(folder: Path, detach: bool, as_json: bool) -> None:
+def train(folder: Path, detach: bool, all_devices: bool, as_json: bool) -> None:
     """Run the training, follow it, or resume it.
 
-    The settings are in DIR/federation.toml. Shows the rounds and the time left. A run in progress is followed, not
-    submitted again; one that was interrupted resumes from its checkpoint in state-dir. Interrupting this command does
-    not stop the training: `fultr deploy stop` does.
+    The settings are in DIR/federation.toml. Shows the rounds and the time left, and after a round in which devices
+    refused, were refused or did not answer, who and why; then at the end a table of the devices. A run in progress is
+    followed, not submitted again; one that was interrupted resumes from its checkpoint in state-dir. Interrupting this
+    command does not stop the training: `fultr deploy stop` does.
+
+    \b
+    Examples
+      fultr deploy train fed
+      fultr deploy train fed --detach        in the background
+      fultr deploy train fed --devices       with the table of devices in any case
     """
     run, new = _submitted(folder)
-    last = None
+    seen: list[TrainingProgress] = []
+    failure = None
     if not detach:
         end = shlex.join(["fultr", "deploy", "stop", str(folder)])
         stays = f"run {run} continues until {end}, and the same command follows it again"
         with resumable(lambda: stays):
-            last = _followed(folder, run, new)
+            try:
+                _followed(folder, run, new, seen)
+            except FultrError as error:
+                failure = error  # which devices were the cause is said first
+    history = None if detach else _history(folder, new, seen)
     if as_json:
-        print_json({"run": run, "new": new, "latest": None if last is None else last.latest})
+        latest = seen[-1].latest if seen else None
+        print_json({"run": run, "new": new, "latest": latest, "devices": devices_json(history)})
+    elif history is not None and (history.trouble or all_devices):
+        show_devices(history)
+    if failure is not None:
+        raise failure
+
+
+def _history(folder: Path, new: bool, seen: list[TrainingProgress]) -> History:
+    """What became of the rounds of a run: those that were seen, or all if it was in progress before."""
+    from fultr.deploy.folder import load_deployment
+    from fultr.deploy.history import History, read_history
+    from fultr.deploy.training import state_folder
+
+    if new:
+        return History(tuple(progress.happened for progress in seen))
+    return read_history(state_folder(load_deployment(folder)))
 
 
 def _submitted(folder: Path) -> tuple[int, bool]:
@@ -138,55 +170,49 @@ def _submitted(folder: Path) -> tuple[int, bool]:
     return run, new
 
 
-def _followed(folder: Path, run: int, new: bool) -> TrainingProgress | None:
-    """Show a run until it ends; its last progress."""
+def _followed(folder: Path, run: int, new: bool, seen: list[TrainingProgress] | None = None) -> None:
+    """Show a run until it ends; adds what it saw to a list."""
     from fultr.deploy.training import follow
 
     begun = time.monotonic()
-    last: TrainingProgress | None = None
     with round_bar() as tell:
 
         def show(progress: TrainingProgress) -> None:
-            nonlocal last
-            last = progress
-            tell(progress.round, progress.rounds, progress.seconds_left)
+            if seen is not None:
+                seen.append(progress)
+            tell(progress.round, progress.rounds, progress.seconds_left, round_lines(progress.happened))
 
         follow(folder, run, new, show)
     say(f"run {run} completed after {spoken_time(time.monotonic() - begun)}")
-    return last
 
 
 @deploy.command()
 @_folder
 @json_option
 def status(folder: Path, as_json: bool) -> None:
-    """Show what is running and connected, and the latest run."""
+    """Show what is running, who answers, and the latest run.
+
+    For each device: the last round that it answered, how often it was refused or silent, and why. One that is refused
+    in every round, or never answers, is named below the tables.
+
+    \b
+    Examples
+      fultr deploy status fed
+      fultr deploy status fed --json
+    """
     from fultr.deploy.services import status
 
     found = status(folder)
     if as_json:
         print_json(asdict(found))
         return
-    rows = [["service", "state", "connected", "process", "memory"]]
-    for service in (found.superlink, *found.nodes):
-        used = f"{service.memory / 1e6:.0f} MB" if service.memory else ""
-        rows.append(
-            [service.name, service.state, "yes" if service.connected else "no", str(service.process or ""), used]
-        )
-    print_table(rows, left=3)
-    print(f"Latest run: {_run(found)}")
+    show_status(found)
     days = found.certificate_days
     if days < _WARN_DAYS:
         raise FultrError(
             f"{folder / 'superlink' / 'server.crt'}: {f'expires in {days:.0f} days' if days > 0 else 'has expired'}; "
             "README.md says how to renew it"
         )
-
-
-def _run(found: Status) -> str:
-    if found.run is None:
-        return "none" if found.superlink.connected else "not known, the SuperLink does not answer"
-    return f"{found.run.number} {found.run.state}{f': {found.run.details}' if found.run.details else ''}"
 
 
 @deploy.command()
@@ -294,5 +320,5 @@ def _ndcg(weights: Float32s, data: Splits, model: str = "linear") -> str:
     return f"{mean_over_queries(values)[0]:.4f}"
 
 
-for _command in (rollout, promote, rollback, releases):
+for _command in (rollout, promote, rollback, releases, report, metrics):
     deploy.add_command(_command)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fultr.core.errors import FultrError
@@ -24,8 +24,10 @@ from fultr.deploy.control import (
     stop_active_runs,
 )
 from fultr.deploy.folder import Deployment, Node, joined_address, load_deployment, port_is_free
+from fultr.deploy.history import DeviceHistory, read_history
 from fultr.deploy.keys import days_left, require_flower
 from fultr.deploy.processes import Process, end, is_running, marked, memory, process_now, read_record, write_record
+from fultr.deploy.training import state_folder
 
 START_SECONDS = 120.0  # for the SuperLink to answer, and again for the nodes to connect
 _STOP_SECONDS = 10.0
@@ -43,6 +45,7 @@ class ServiceStatus:
         process: its process id, if it runs here.
         memory: bytes, including its helper processes.
         connected: is the node connected, or does the SuperLink answer?
+        device: the number of the node's device.
     """
 
     name: str
@@ -50,14 +53,24 @@ class ServiceStatus:
     process: int | None
     memory: int
     connected: bool
+    device: int | None = None
 
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a federation: SuperLink, nodes, latest run, days until the server's certificate expires."""
+    """The state of a federation.
+
+    Attributes:
+        superlink: the SuperLink.
+        nodes: in the order of their numbers.
+        devices: what became of asking them so far, and devices whose nodes were removed.
+        run: the latest.
+        certificate_days: until the server's certificate expires.
+    """
 
     superlink: ServiceStatus
     nodes: tuple[ServiceStatus, ...]
+    devices: tuple[DeviceHistory, ...]
     run: Run | None
     certificate_days: float
 
@@ -157,9 +170,11 @@ def status(folder: Path) -> Status:
         up = True
         with control(deployment) as client:
             run = next(iter(list_runs(client)), None)
+    nodes = [(_service(deployment, node.name, node.name in connected), node.device) for node in deployment.nodes]
     return Status(
         _service(deployment, "superlink", up),
-        tuple(_service(deployment, node.name, node.name in connected) for node in deployment.nodes),
+        tuple(replace(service, device=device) for service, device in nodes),
+        read_history(state_folder(deployment)).devices(node.device for node in deployment.nodes),
         run,
         days_left(deployment.superlink / "server.crt"),
     )

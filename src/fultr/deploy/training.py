@@ -15,6 +15,7 @@ from fultr.core.files import locked, make_folder
 from fultr.core.toml import parse_toml, read_text
 from fultr.deploy.control import control, list_runs, run_log, submit_run
 from fultr.deploy.folder import Deployment, load_deployment
+from fultr.deploy.history import Round, read_line
 from fultr.federated.federation import FederationSettings
 
 _POLL_SECONDS = 1.0
@@ -23,14 +24,15 @@ _STATUS_SECONDS = 5.0  # between two requests to the SuperLink
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """The progress of training.
+    """The progress of training: a round is done, or an attempt at one failed.
 
     Attributes:
         run: the run's number.
         round: rounds done, including those before an interruption.
         rounds: how many in total.
         seconds_left: estimated from the rounds of this run; None before two are done.
-        latest: the last line of progress.jsonl.
+        latest: the last line of progress.jsonl, or of attempts.jsonl if an attempt failed.
+        happened: the same, as a history has it.
     """
 
     run: int
@@ -38,18 +40,24 @@ class TrainingProgress:
     rounds: int
     seconds_left: float | None
     latest: dict[str, Any]
+    happened: Round
 
 
 def read_settings(deployment: Deployment) -> tuple[FederationSettings, Path]:
     """The settings in federation.toml, and the folder that `state-dir` names there."""
+    settings = FederationSettings.read(deployment.folder / "federation.toml", besides=("state_dir",))
+    return settings, state_folder(deployment)
+
+
+def state_folder(deployment: Deployment) -> Path:
+    """The folder that `state-dir` in federation.toml names: where the server app keeps what it knows."""
     path = deployment.folder / "federation.toml"
-    settings = FederationSettings.read(path, besides=("state_dir",))
     given = parse_toml(read_text(path), str(path))
     folder = given.get("state_dir", given.get("state-dir", "state"))
     if not isinstance(folder, str) or not folder:
         raise FultrError(f"{path}: state-dir: expected a folder, found {written(folder)}")
     try:
-        return settings, deployment.folder / Path(folder).expanduser()
+        return deployment.folder / Path(folder).expanduser()
     except RuntimeError as error:  # a home that nobody has
         raise FultrError(f"{path}: state-dir: {error}: found {written(folder, text_expected=True)}") from None
 
@@ -83,23 +91,25 @@ def follow(folder: Path, run: int, new: bool, show: Callable[[TrainingProgress],
     """
     deployment = load_deployment(folder)
     settings, state = read_settings(deployment)
-    path, total = state / "progress.jsonl", settings.rounds
-    tail = _Tail(path, from_end=new)
-    waiting = [] if new else tail.lines()[-1:]  # of what was done before, only the latest
+    rounds, attempts = (_Tail(state / f"{name}.jsonl", from_end=new) for name in ("progress", "attempts"))
+    waiting: list[tuple[Round, dict[str, Any]]] = []
+    if not new:  # of what was done before, only the latest
+        waiting = _read(rounds, completed=True)[-1:]
+        attempts.lines()
     first: tuple[float, int] | None = None
     asked, ended = 0.0, None
     while ended is None:
         if time.monotonic() - asked >= _STATUS_SECONDS:
             asked = time.monotonic()
             ended = _end_of(deployment, run)
-        for line in [*waiting, *tail.lines()]:
-            done = line.get("round")
-            if not isinstance(done, int):
-                continue
-            now = time.monotonic()
-            first = first or (now, done)
-            left = (now - first[0]) / (done - first[1]) * (total - done) if done > first[1] else None
-            show(TrainingProgress(run, done, total, left, line))
+        waiting += _read(attempts, completed=False) + _read(rounds, completed=True)
+        for one, line in sorted(waiting, key=lambda read: (read[0].number, read[0].completed)):
+            now, left = time.monotonic(), None
+            done = one.number if one.completed else one.number - 1
+            first = first or ((now, done) if one.completed else None)
+            if first is not None and done > first[1]:
+                left = (now - first[0]) / (done - first[1]) * (settings.rounds - done)
+            show(TrainingProgress(run, done, settings.rounds, left, line, one))
         waiting = []
         if ended is None:
             time.sleep(_POLL_SECONDS)
@@ -124,8 +134,14 @@ def _end_of(deployment: Deployment, number: int) -> tuple[str, str] | None:
 
 def latest_comparison(folder: Path) -> dict[str, Any] | None:
     """What the last comparison of two versions found; None if there was none."""
-    _, state = read_settings(load_deployment(folder))
+    state = state_folder(load_deployment(folder))
     return next(reversed(_Tail(state / "comparisons.jsonl", from_end=False).lines()), None)
+
+
+def _read(tail: _Tail, completed: bool) -> list[tuple[Round, dict[str, Any]]]:
+    """The rounds or attempts in the lines since the last call, with the lines."""
+    found = ((read_line(line, completed), line) for line in tail.lines())
+    return [(one, line) for one, line in found if one is not None]
 
 
 class _Tail:
