@@ -99,6 +99,7 @@ def test_ranking_a_compressed_file_gives_the_same(folder, trained, tmp_path):
         assert done.out == fultr("rank", trained / "ranker.json", folder / "test.txt").out
 
 
+@pytest.mark.process
 def test_run_writes_a_report_and_the_same_one_again(folder, tmp_path):
     small = ["--data", folder, "--gamma", "0.5,2", "--repeats", "2", *SMALL]
     first = fultr("run", *small, "--out", tmp_path / "a")

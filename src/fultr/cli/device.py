@@ -188,9 +188,9 @@ def policy(node: Path | None, as_json: bool) -> None:
 @click.option("--policy", "node", type=PATH, help="node.toml that says how many answers are left.  [default limits]")
 @json_option
 def history(log: Path, node: Path | None, as_json: bool) -> None:
-    """Show every task that came to LOG's device, what was answered, and why others were refused.
+    """Show every task that came, and what became of it.
 
-    The newest is last. Times are those of the device's clock, in UTC. Reasons never leave the device.
+    What was asked, what was sent, and why anything was refused. The newest is last. Times are those of the device's clock, in UTC. Reasons never leave the device.
 
     \b
     Example

@@ -10,6 +10,7 @@ Anything else is not looked into.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ HEARTBEAT_SECONDS = 0.6 * HEARTBEAT_DEFAULT_INTERVAL
 OBJECTS = ("Message", "RecordDict", "ConfigRecord")
 """The objects of a message of ours, from the outermost."""
 
+_WHOLE_SECONDS = 20.0  # that a node waits for the rest of a message
 MOST_BYTES = 17_000_000  # of an answer of the SuperLink: a task, and what Flower adds
 _ERRORS = {
     3: "no answer in time",
@@ -130,10 +132,16 @@ class Fleet:
         return Letter(run, content if isinstance(content, bytes) else None, message)
 
     def _pulled(self, run: int, id_: str) -> bytes:
-        response = self._client.PullObject(PullObjectRequest(node=self._node, run_id=run, object_id=id_))
-        if not (response.object_found and response.object_available):
-            raise ValueError("a message is not whole")
-        return response.object_content
+        """An object of a message, which may be announced before it has arrived at the SuperLink."""
+        request = PullObjectRequest(node=self._node, run_id=run, object_id=id_)
+        deadline = time.monotonic() + _WHOLE_SECONDS
+        while True:
+            response = self._client.PullObject(request)
+            if response.object_found and response.object_available:
+                return response.object_content
+            if not response.object_found or time.monotonic() > deadline:
+                raise ValueError("a message did not arrive whole")
+            time.sleep(0.1)
 
     def send(self, letter: Letter, content: bytes, seconds: float) -> None:
         """Reply to a message, after so many seconds of work."""
