@@ -190,7 +190,8 @@ def policy(node: Path | None, as_json: bool) -> None:
 def history(log: Path, node: Path | None, as_json: bool) -> None:
     """Show every task that came, and what became of it.
 
-    What was asked, what was sent, and why anything was refused. The newest is last. Times are those of the device's clock, in UTC. Reasons never leave the device.
+    What was asked, what was sent, and why anything was refused. The newest is last. Times are those of the device's
+    clock, in UTC. Reasons never leave the device.
 
     \b
     Example

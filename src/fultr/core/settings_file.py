@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +15,14 @@ from fultr.core.toml import line_of, parse_toml, read_text
 _T = TypeVar("_T")
 
 
-def read_settings(tree: type[_T], path: str | Path, *, table: str = "", besides: tuple[str, ...] = ()) -> _T:
+def read_settings(
+    tree: type[_T],
+    path: str | Path,
+    *,
+    table: str = "",
+    besides: tuple[str, ...] = (),
+    of: Callable[[Mapping[str, object]], _T] | None = None,
+) -> _T:
     """Settings of a class from a TOML file; names may have hyphens, and what is not said has its default.
 
     Args:
@@ -23,6 +30,7 @@ def read_settings(tree: type[_T], path: str | Path, *, table: str = "", besides:
         path: the file.
         table: the name of the table that they stand in; empty: at the top, outside of tables.
         besides: names there that are none of these settings.
+        of: makes the settings from names and values, if the class has a way of its own.
     """
     text = read_text(Path(path))
     given: object = parse_toml(text, str(path))
@@ -36,7 +44,7 @@ def read_settings(tree: type[_T], path: str | Path, *, table: str = "", besides:
         for name in known:
             if name not in leaves(tree):
                 raise UnknownNameError(name, (*leaves(tree), *besides))
-        return build(tree, known)
+        return build(tree, known) if of is None else of(known)
     except SettingError as error:
         line = line_of(lines, error.name, [_place(lines, table), (0, len(lines))])
         raise FultrError(f"{path}{'' if line is None else f':{line}'}: {error}") from None

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fultr.core.checks import SettingError, UnknownNameError, written
+from fultr.core.checks import SettingError, written
 from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
 from fultr.core.settings import REQUIRED, build, check, flatten, leaves, setting
-from fultr.core.toml import line_of, parse_toml, read_text
+from fultr.core.settings_file import plain_names, read_settings
+from fultr.core.toml import parse_toml, read_text
 from fultr.federated.settings import (
     Aggregation,
     Estimator,
@@ -155,7 +156,7 @@ class FederationSettings:
         Traceback (most recent call last):
         fultr.core.checks.UnknownNameError: unknown setting 'client_rat'; did you mean client_rate?
         """
-        plain = _plain(given)
+        plain = plain_names(given)
         if isinstance(names := plain.get("feature_names"), list):
             plain["feature_names"] = _joined(names)
         return build(cls, plain)
@@ -168,15 +169,7 @@ class FederationSettings:
             path: the file.
             besides: names in it that are none of these settings.
         """
-        text = read_text(Path(path))
-        given = _plain(parse_toml(text, str(path)))
-        try:
-            return cls.of({name: value for name, value in given.items() if name not in besides})
-        except UnknownNameError as error:
-            again = UnknownNameError(error.name, (*leaves(cls), *besides))
-            raise _placed(again, text, path) from None
-        except SettingError as error:
-            raise _placed(error, text, path) from None
+        return read_settings(cls, path, besides=besides, of=cls.of)
 
 
 def _joined(names: list[object]) -> str:
@@ -185,24 +178,6 @@ def _joined(names: list[object]) -> str:
         if not isinstance(name, str) or not name.strip() or "," in name:
             raise SettingError("feature_names", f"expected texts without a comma, found {written(name)}")
     return ",".join(str(name) for name in names)
-
-
-def _plain(given: Mapping[str, object]) -> dict[str, object]:
-    """By names without hyphens."""
-    found: dict[str, object] = {}
-    for name, value in given.items():
-        plain = name.replace("-", "_")
-        if plain in found:
-            raise SettingError(plain, "expected once, found with a hyphen and without")
-        found[plain] = value
-    return found
-
-
-def _placed(error: SettingError, text: str, path: str | Path) -> FultrError:
-    """The error with the file and the line."""
-    lines = text.splitlines()
-    line = line_of(lines, error.name, [(0, len(lines))])
-    return FultrError(f"{path}{'' if line is None else f':{line}'}: {error}")
 
 
 def fill_in(path: Path, values: Mapping[str, int], *, replace: bool = False, write: bool = True) -> list[str]:
@@ -220,7 +195,7 @@ def fill_in(path: Path, values: Mapping[str, int], *, replace: bool = False, wri
         The names of those that were not as they should be.
     """
     text = read_text(path)
-    before = _plain(parse_toml(text, str(path)))
+    before = plain_names(parse_toml(text, str(path)))
     lines = text.split("\n")
     missing = [name for name, value in values.items() if before.get(name) != value]
     for name in missing:
@@ -239,7 +214,7 @@ def fill_in(path: Path, values: Mapping[str, int], *, replace: bool = False, wri
         else:
             lines.insert(top, f"{name} = {values[name]}")
     changed = "\n".join(lines)
-    if _plain(parse_toml(changed, str(path))) != {**before, **values}:
+    if plain_names(parse_toml(changed, str(path))) != {**before, **values}:
         raise FultrError(f"{path}: {', '.join(missing)}: found no place for it; set it by hand")
     if missing and write:
         with written_whole(path) as temporary:
