@@ -126,6 +126,14 @@ def test_an_application_that_searches_loads_numpy_and_nothing_else_that_is_large
     assert ours == {"core", "clicks", "rankers", "device"}
 
 
+@pytest.mark.process
+def test_a_waiting_node_loads_no_compiler():
+    """What trains is loaded with the first task."""
+    found = loaded_by("import fultr.deploy.flower.node")
+    assert "flwr" in found
+    assert not {"numba", "scipy", "ray", "matplotlib", "pyarrow", "fultr.federated.fedips"} & found
+
+
 HELP = """
 import contextlib, io, os, sys
 import click

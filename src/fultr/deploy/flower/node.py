@@ -106,11 +106,13 @@ def run_node(folder: Path, stop: threading.Event, tell: Callable[[Told], None]) 
                     tell(Told("connected", f"connected to {settings.server} as node {fleet.number}"))
                     retry = 1.0
                     _listen(folder, settings, fleet, stop, tell)
-            except (httpx.HTTPError, ValueError) as error:
+            except FultrError:
+                raise
+            except Exception as error:  # of the connection, or of whatever the server sent
                 final = why(error, settings.server)
                 if final is not None:
                     raise final from None
-                tell(Told("lost", f"no connection to {settings.server}, next attempt in {retry:.0f} s: {error}"))
+                tell(Told("lost", f"no connection to {settings.server}, again in {retry:.0f} s: {_words(error)}"))
                 stop.wait(retry * random.uniform(0.8, 1.2))
                 retry = min(retry * 2, _LONGEST_RETRY)
     tell(Told("stopped", "stopped"))
@@ -142,10 +144,14 @@ def _listen(
 
 def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, tell: Callable[[Told], None]) -> None:
     from fultr.device.mailbox import answer_message  # what trains is loaded when there is something to train
+    from fultr.federated.wire import REFUSAL
 
     begun = time.monotonic()
-    policy = DevicePolicy.read(folder / "node.toml")  # its owner may have changed it
-    content, words = answer_message(folder / settings.log, letter.content, policy, run=letter.run)
+    try:
+        policy = DevicePolicy.read(folder / "node.toml")  # its owner may have changed it
+        content, words = answer_message(folder / settings.log, letter.content, policy, run=letter.run)
+    except FultrError as error:
+        content, words = REFUSAL, f"refused all tasks until the policy is mended: {error}"
     seconds = time.monotonic() - begun
     tell(Told("task", words, seconds))
     try:
@@ -203,6 +209,11 @@ def _heartbeats(fleet: Fleet) -> Iterator[threading.Event]:
         yield lost
     finally:
         ended.set()
+
+
+def _words(error: Exception) -> str:
+    """What went wrong, in one line."""
+    return " ".join(f"{type(error).__name__} {error}".split())[:200]
 
 
 def _number_before(folder: Path) -> int | None:
