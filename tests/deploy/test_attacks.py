@@ -79,7 +79,7 @@ def train(message, context):
 
 @server_app.main()
 def main(grid, context):
-    from fultr.deploy.flower.internals import fetch_replies, record_of
+    from fultr.deploy.flower.internals import announced, fetched, record_of
     contents = pickle.loads((PLACE / "contents").read_bytes())
     node = int((PLACE / "node").read_text())
     replies = []
@@ -87,11 +87,12 @@ def main(grid, context):
         record = RecordDict({{"config": ConfigRecord({{"a": 1}})}}) if content is None else record_of(content)
         (sent,) = grid.push_messages([Message(record, node, MessageType.TRAIN, ttl=60)])
         (PLACE / "sent").write_text(sent)
-        found, deadline = [], time.monotonic() + 60
-        while not found and time.monotonic() < deadline:
+        trees, found, deadline = [], None, time.monotonic() + 60
+        while found is None and time.monotonic() < deadline:
             time.sleep(0.1)
-            found = fetch_replies(grid, [sent], 10)
-        replies.append(found[0][1] if found else None)
+            trees = trees or announced(grid, [sent])
+            found = fetched(grid, trees[0][1]) if trees else None
+        replies.append(found)
     (PLACE / "replies").write_bytes(pickle.dumps(replies))
 """
 PROJECT = """

@@ -15,12 +15,12 @@ import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.app.metadata import Metadata
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_body, get_object_tree
+from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.superlink.grid.http_grid import HttpGrid
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fultr.deploy.flower import internals
-from fultr.deploy.flower.internals import MOST_BYTES, OBJECTS, _bounded, _content_of, _ids, record_of, why
+from fultr.deploy.flower.internals import MOST_BYTES, OBJECTS, _bounded, _content_of, _ids, _only_bytes, record_of, why
 
 
 def message(record: RecordDict) -> Message:
@@ -73,14 +73,33 @@ def test_the_names_that_are_used_are_there():
     assert isinstance(HttpGrid.run, property)
     assert {"push_messages", "get_node_ids"} <= set(dir(HttpGrid))
     assert "self.node = " in inspect.getsource(HttpGrid.__init__)
-    assert list(inspect.signature(internals.pull_objects).parameters)[:2] == ["object_ids", "pull_object_fn"]
-    assert {"max_time", "initial_backoff"} <= set(inspect.signature(internals.pull_objects).parameters)
+    for name in ("PullMessages", "PullObject", "ConfirmMessageReceived"):
+        assert callable(getattr(RuntimeHttpClient, name)), name
 
 
 def served(response: httpx.Response) -> httpx.Response:
     hooks = {"response": [_bounded]}
     with httpx.Client(transport=httpx.MockTransport(lambda request: response), event_hooks=hooks) as client:
-        return client.get("https://server/")
+        return client.get("https://server/v1/fleet/pull-object")
+
+
+def test_a_record_is_read_without_making_objects_of_it():
+    """Any byte string of the right layout, and nothing else: millions of entries are not even counted."""
+    for size in (0, 1, 127, 128, 16_383, 16_384, 3_000_000):
+        content = bytes(size)
+        assert _content_of(contents(record_of(content))) == content
+    body = get_object_body(contents(record_of(b"content"))[0], ConfigRecord)
+    assert _only_bytes(body) == b"content"
+    for bad in (
+        b"",
+        body[:-1],
+        body + b"\x0a\x00",
+        b"\x0a\x00" * 1000,
+        b"\xff" * 20,
+        body[1:],
+        b"\x0a\xff\xff\xff\xff\x7f",
+    ):
+        assert _only_bytes(bad) is None
 
 
 def test_an_answer_that_is_too_long_is_not_read():

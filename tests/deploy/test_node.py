@@ -36,6 +36,8 @@ def test_what_a_node_says_can_be_read_by_programs():
     told = Told("task", "answered round 1", 0.25)
     assert json.loads(told.line(as_json=True))["seconds"] == 0.25
     assert told.line(as_json=False).endswith("answered round 1 (0.25 s)")
+    injected = Told("task", "refused\n2026-01-01 answered \x1b[2J").line(as_json=False)
+    assert injected.endswith("refused 2026-01-01 answered ?[2J")
 
 
 class Server:
@@ -85,6 +87,7 @@ def served(folder: Path, sent: list[object], monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "connected", connected)
     monkeypatch.setattr(module, "_look_for_ranker", lambda *_: "")
     monkeypatch.setattr(module.random, "uniform", lambda *_: 0.001)  # no waiting
+    monkeypatch.setattr(module, "_AFTER_REFUSAL", 0.0)
     run_node(folder, stop, said.append)
     return server, said
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ from fultr.device.store import Taken, take_release
 from fultr.federated.judging import Comparison
 from fultr.rankers.release import RELEASE_FILE, Release, ReleaseKey, open_release
 
-WORSE = Comparison(-0.05, 0.01, -0.07, -0.03, 12)
+WORSE = Comparison(-0.05, 0.01, -0.07, -0.03, 12, steady=True)
 BETTER = Comparison(0.05, 0.01, 0.03, 0.07, 12)
 UNSURE = Comparison(-0.01, 0.01, -0.03, 0.01, 12)
 
@@ -280,16 +281,24 @@ def test_two_who_withdraw_go_back_once(fed, names):
     assert len(read_releases(fed)) == 4
 
 
+def test_a_single_device_withdraws_nothing(fed, names):
+    """A comparison whose verdict depends on one device, which may lie, is shown; nothing is done."""
+    promote(fed, names[0])
+    rollout(fed, names[1])
+    found = judge_candidate(fed, replace(WORSE, steady=False), names[1], names[0])
+    assert (found.verdict, found.rollback) == ("worse", None)
+    assert found.says.endswith("not withdrawn, as that depends on a single device")
+
+
 def test_commands_say_what_devices_use(fed, names):
     assert fultr("deploy", "releases", fed).err.endswith(f"nothing has been released yet: fultr deploy promote {fed}\n")
     code, _, error = fultr("deploy", "rollout", fed)
     assert code == 2
     assert f"give it to all: fultr deploy promote {fed} {names[2]}\n" in error
     assert fultr("deploy", "promote", fed, "v0001").err == f"release 1: {names[0]} for all devices\n"
-    said = fultr("deploy", "rollout", fed, "v0002", "--share", "0.25").err
-    assert said.startswith(f"release 2: {names[1]} for 25% of the devices, {names[0]} for the others\n")
-    assert f"fultr deploy promote {fed}, or fultr deploy rollback {fed}\n" in said
-    assert fultr("deploy", "rollout", fed, "v0002", "--share", "0.25").err.startswith("unchanged since release 2: ")
+    trial = ("deploy", "rollout", fed, "v0002", "--share", "0.25", "--no-comparison")
+    assert fultr(*trial).err == f"release 2: {names[1]} for 25% of the devices, {names[0]} for the others\n"
+    assert fultr(*trial).err.startswith("unchanged since release 2: ")
     assert fultr("deploy", "promote", fed).err == f"release 3: {names[1]} for all devices\n"
     assert fultr("deploy", "rollout", fed, "v0002").err == f"{names[1]} is what all devices use already\n"
     said = fultr("deploy", "rollback", fed).err

@@ -13,6 +13,7 @@ if importlib.util.find_spec("flwr") is None:
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
 
+from fultr.deploy import superlink
 from fultr.deploy.superlink import MOST_BYTES, MOST_WITHOUT_KEY, Gate, objection_to_push
 
 
@@ -20,7 +21,7 @@ class Said:
     """What the shell did with a request."""
 
     def __init__(self, path: str, client: str = "192.0.2.9", server: str = "192.0.2.7", size: int | None = 0,
-                 parts: tuple[bytes, ...] = (b"",), method: str = "POST") -> None:  # fmt: skip
+                 parts: tuple[bytes, ...] = (b"",), method: str = "POST", pause: float = 0.0) -> None:  # fmt: skip
         self.status: int | None = None
         self.body: bytes | None = None
         self.read = 0
@@ -30,6 +31,7 @@ class Said:
                  "method": method}  # fmt: skip
 
         async def receive() -> dict[str, object]:
+            await asyncio.sleep(pause)
             part = waiting.pop(0)
             self.read += len(part)
             return {"type": "http.request", "body": part, "more_body": bool(waiting)}
@@ -68,6 +70,30 @@ def test_a_long_body_without_a_key_is_not_read():
     assert (said.status, said.read, said.body) == (413, 0, None)
 
 
+def test_only_an_object_may_be_long(monkeypatch):
+    """With a registered key: an object, at most two at a time of one node; nothing else."""
+    monkeypatch.setattr(superlink, "_node_of", lambda scope: 5)
+    body = bytes(100_000)
+    assert Said("/v1/fleet/push-object", size=len(body), parts=(body,)).body == body
+    assert Said("/v1/fleet/push-messages", size=len(body), parts=(body,)).status == 413
+    assert Said("/v1/fleet/push-object", size=MOST_BYTES + 1, parts=(body,)).status == 413
+
+
+def test_whoever_is_slow_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(superlink, "_node_of", lambda scope: 5)
+    monkeypatch.setattr(superlink, "_SECONDS", 0.05)
+    monkeypatch.setattr(superlink, "_SLOWEST", 1e9)
+    assert Said("/v1/fleet/push-object", size=100_000, parts=(b"a", b"b"), pause=0.5).status == 408
+
+
+def test_any_header_is_no_more_than_no_key():
+    """A key of another kind, a time that is none, text that is not base64."""
+    for value in (b"x", b"", b"LS0t", bytes(300)):
+        names = (b"flwr-public-key", b"x-flwr-public-key", b"flwr-signature", b"flwr-timestamp", b"timestamp")
+        scope = {"headers": [(name, value) for name in names], "app": None}
+        assert superlink._node_of(scope) is None
+
+
 def test_a_body_that_is_longer_than_it_says_is_not_read_on():
     said = Said("/v1/fleet/push-object", size=1000, parts=(bytes(1000),) * 1000)
     assert (said.status, said.body) == (413, None)
@@ -82,8 +108,6 @@ def test_a_short_body_is_passed_on_whole():
 
 @pytest.mark.parametrize("name", ["../superlink/server.key", "versions/../../ca/ca.key", "checkpoint.npz", ""])
 def test_only_files_of_a_release_are_there(name, monkeypatch, tmp_path):
-    from fultr.deploy import superlink
-
     monkeypatch.setenv("FULTR_RELEASES", str(tmp_path))
     monkeypatch.setattr(superlink, "_node_of", lambda scope: 5)
     for path in (tmp_path / "checkpoint.npz", tmp_path / "release.json"):

@@ -150,7 +150,8 @@ def test_what_is_deleted_while_the_answer_is_made_keeps_it_back(path, monkeypatc
         assert "something was deleted from it while" in last_reason(path)
         monkeypatch.undo()
         assert answer(path, a_task(), SMALL) == REFUSAL  # the batch without what was deleted is no batch
-        assert history(path).answered == 0
+        assert [entry.sent for entry in history(path).entries] == [(), ()]
+        assert history(path).answered == 1  # it counts: that an answer could not be made is one too
 
 
 def test_a_judgement_has_batches_of_its_own(path, behind):
@@ -284,7 +285,7 @@ def test_a_damaged_or_missing_log_is_the_same_refusal(path):
         connection.commit()
     assert answer(path, a_task(), SMALL, tell=told.append) == REFUSAL
     assert "a click on impression 2 is not as it was written" in last_reason(path)
-    assert history(path).answered == 0  # nothing left the device
+    assert all(entry.sent == () for entry in history(path).entries)  # nothing left the device
     content = path.read_bytes()
     path.write_bytes(content[:4096] + bytes(len(content) - 4096))
     assert answer(path, a_task(), SMALL, tell=told.append) == REFUSAL
@@ -333,8 +334,9 @@ def test_norms_are_bounded_on_the_device(path):
     task = a_task(propensity=[1.0, 1e-9], judge=True, client_rate=1000.0)
     with opened(path) as log:
         use(log, impressions=100, clicks=60)
-    bound = replace(SMALL_PARTS, largest_norm=2.0)
-    free = answer(path, task, replace(SMALL_PARTS, largest_norm=1e30)).sums
+    policy = replace(SMALL_PARTS, least_propensity=1e-12)
+    bound = replace(policy, largest_norm=2.0)
+    free = answer(path, task, replace(policy, largest_norm=1e30)).sums
     found = answer(path, task, bound).sums
     for name, limit in (("update", 2.0), ("judged", 2.0 * 50)):
         norm = np.linalg.norm(found[name].astype(np.float64))
@@ -351,11 +353,23 @@ def test_norms_are_bounded_on_the_device(path):
     assert shares[0] < 0.01
 
 
-def test_what_is_not_finite_stays(path):
+def test_what_is_not_finite_is_zero_and_counts(path):
+    """A refusal would tell for which rates and weights that is so, and cost nothing."""
     with opened(path) as log:
         use(log, impressions=40, clicks=20)
-    assert answer(path, a_task(client_rate=1e300), SMALL) == REFUSAL
-    assert last_reason(path) == "what would be sent is not finite"
+    found = answer(path, a_task(client_rate=1e300), SMALL)
+    assert not found.sums["update"].any()
+    assert history(path).answered == 1
+
+
+def test_one_click_cannot_outweigh_all_others(path):
+    """Propensities of the server's choice would make the update the one of a single click at a rank of its choice."""
+    with opened(path) as log:
+        use(log, impressions=40, clicks=20)
+    assert answer(path, a_task(propensity=[1.0, 1e-30]), SMALL) == REFUSAL
+    assert last_reason(path) == "propensity: 1e-30 may occur, and 0.01 is the least"
+    assert answer(path, a_task(propensity="shrunk", estimate_floor=1e-9), SMALL) == REFUSAL
+    assert isinstance(answer(path, a_task(propensity=[1.0, 0.01]), SMALL), Reply)
 
 
 def test_local_devices_keep_to_their_policy(path):

@@ -163,6 +163,10 @@ FAULTS = {
     "no names": (lambda reply: replace(reply, sums={1: reply.sums["update"]}), "it holds no named arrays"),
     "no sums": (lambda reply: replace(reply, sums=None), "it holds no named arrays"),
     "half a round": (lambda reply: replace(reply, round=0.0), "it is not about round 0"),
+    "escape": (
+        lambda reply: replace(reply, sums={**reply.sums, "\x1b[2J\nround 9\ud800[/x]": np.zeros(1)}),
+        r"device 1 refused: \?\[2J round 9\?\[/x\]: not asked for",
+    ),
     "unasked": (changed(judged=lambda s: np.zeros(3)), "judged: not asked for"),
 }
 

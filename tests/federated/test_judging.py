@@ -151,3 +151,16 @@ def test_little_is_lost_by_not_knowing_the_standard_error(spread):
     differences = np.array([comparison.difference for comparison in found if comparison is not None])
     knowing = np.mean(differences + ndtri(0.975) * differences.std() < 0)
     assert sum(verdict(comparison) == "worse" for comparison in found) / REPEATS > 0.75 * knowing > 0.5
+
+
+def test_one_device_does_not_make_a_verdict_steady():
+    """With all the weight there is: fifty honest devices find no difference, and one says that the candidate is bad."""
+    rng = np.random.default_rng(0)
+    weights, noise = rng.uniform(20, 40, 50), rng.normal(size=50)
+    honest = [np.array([w, w * 0.6 + e, w * 0.5, w * 0.6]) for w, e in zip(weights, noise, strict=True)]
+    lie = np.array([1e7, 0.0, 0.0, 1e7])
+    found = compared([*honest, lie])
+    assert found is None or verdict(found) == "inconclusive" or not found.steady
+    worse = [row - np.array([0, 4.0, 0, 0]) for row in honest]
+    assert verdict(compared(worse)) == "worse"
+    assert compared(worse).steady

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from fultr.clicks.log import ClickLog, Display, Records
 from fultr.core.errors import FultrError
+from fultr.federated.credit.ips import credit
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.federate import model_of, task_of
 from fultr.federated.federation import FederationSettings
 from fultr.federated.fedips import Server
-from fultr.federated.messages import Reply, Task, objection, reply_to
+from fultr.federated.messages import Reply, Task, check_task, objection, reply_to
 from fultr.federated.wire import MOST_BYTES, REFUSAL, read_reply, read_task, reply_bytes, task_bytes
 
 FEATURES, RANKS = 6, 4
@@ -97,6 +98,10 @@ def changed(given: Task, **others) -> bytes:
         (lambda task: changed(task, task={"train": 1}), "train: expected true or false"),
         (lambda task: changed(task, task={"train": False, "judge": False}), "the task asks for nothing"),
         (lambda task: changed(task, more=1), "the task has .*more"),
+        (lambda task: changed(task, task={"round": 2**53 + 1}), "round: expected a whole number"),
+        (lambda task: changed(task, arrays=[["weights", "f4", [0, 10**30]]]), "its head is not one"),
+        (lambda task: changed(task, arrays=[["weights", "f4", [1] * 100]]), "its head is not one"),
+        (lambda task: changed(task, task={"\x1b[2J\n": 1}), r"the task has \?\[2J , displayed"),
         (lambda task: task_bytes(task) + b"1", "bytes where its head says"),
         (lambda task: task_bytes(task)[:-1], "bytes where its head says"),
         (lambda task: bytes(MOST_BYTES + 1), "16,000,000 is the limit"),
@@ -107,14 +112,25 @@ def changed(given: Task, **others) -> bytes:
 def test_a_device_refuses_a_task_that_does_not_fit(content, message):
     """Compiled code would read beyond the end of what is too short; and nobody narrows what a device trains on."""
     with pytest.raises(FultrError, match=message):
-        read_task(content(task_with(propensity="shrunk")))
+        check_task(read_task(content(task_with(propensity="shrunk"))))
 
 
 def test_a_task_with_numbers_that_are_none_is_refused():
     task = task_with()
     task.sent.weights[2] = np.nan
     with pytest.raises(FultrError, match="weights: not finite"):
-        read_task(task_bytes(task))
+        check_task(read_task(task_bytes(task)))
+
+
+@pytest.mark.parametrize("given", ["0.9", "0.9,0.8,0.7", "1,1,1,1,1"])
+def test_given_propensities_are_one_per_rank(given):
+    """Compiled code would read what lies beyond them in memory."""
+    task = task_with(propensity="1,0.5,0.33,0.25")
+    check_task(read_task(task_bytes(task)))
+    with pytest.raises(FultrError, match="propensity: expected 4 numbers, one per displayed rank"):
+        check_task(read_task(changed(task, algorithm={"propensity": given})))
+    with pytest.raises(ValueError, match="examination: expected shape"):
+        credit(records(), np.ones((30, RANKS - 1)))
 
 
 ARRAYS = {

@@ -42,6 +42,7 @@ def print_table(rows: Sequence[Sequence[str]], title: str = "", left: int = 1, w
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(
         title=title or None, title_justify="left", title_style="bold", header_style="bold", box=box.SIMPLE_HEAD
@@ -52,7 +53,7 @@ def print_table(rows: Sequence[Sequence[str]], title: str = "", left: int = 1, w
             name, justify="left" if i < left or name == words else "right", overflow="fold", no_wrap=not folds
         )
     for row in rows[1:]:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # never markup: some of it comes from other machines
     Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)
 
 

@@ -31,8 +31,8 @@ def rollout(folder: Path, version: str, share: float, no_comparison: bool) -> No
     which devices try it: with a larger share the same ones stay in, and others join.
 
     All connected devices then judge both versions by the same clicks, which they have kept from training. If the
-    candidate is worse by more than chance explains (the whole 95% interval is below zero), it is withdrawn at once, and
-    likewise at the end of every later training while it is the candidate.
+    candidate is worse by more than chance explains (the whole 95% interval is below zero, whichever device is left
+    out), it is withdrawn at once, and likewise at the end of every later training while it is the candidate.
 
     \b
     Examples

@@ -12,3 +12,13 @@ class FultrError(Exception):
     Traceback (most recent call last):
     fultr.core.errors.FultrError: data.txt, line 3: expected a grade, found 'x'
     """
+
+
+def one_line(text: str, most: int = 200) -> str:
+    r"""A text that somebody else wrote, fit for a terminal, a log or a file: one line, nothing that is not printed.
+
+    >>> one_line("a\nb \x1b[2J \ud800 c")
+    'a b ?[2J ? c'
+    """
+    plain = "".join(sign if sign.isprintable() else " " if sign.isspace() else "?" for sign in text[: 4 * most])
+    return " ".join(plain.split())[:most]

@@ -146,8 +146,10 @@ def judge_candidate(folder: Path, comparison: Comparison | None, candidate: str,
     says = f"{candidate} is {found} than {stable}" if found != "inconclusive" else f"{candidate}: inconclusive"
     if comparison is not None:
         says += f": {comparison}"
-    if found != "worse":
+    if found != "worse" or comparison is None:
         return Judged(found, None, says)
+    if not comparison.steady:
+        return Judged(found, None, f"{says}; not withdrawn, as that depends on a single device")
     with _turn(folder) as book:
         last = book.last
         if last is None or last.candidate is None or (last.candidate.name, last.stable.name) != (candidate, stable):

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from fultr.core.errors import FultrError
 from fultr.device.batches import Chosen, Shape, choose, close_batches, held_out_seed, read_chosen
-from fultr.device.ledger import Asked, Entry, Moment, Outcome, complete, enter, move_clock, over_limit, withdraw
+from fultr.device.ledger import Asked, Entry, Moment, Outcome, complete, enter, move_clock, over_limit, spoil
 from fultr.device.log import DeviceLog
 from fultr.device.policy import DevicePolicy
 from fultr.device.sqlite import clear_errors, open_file, transaction
 from fultr.device.view import current_schema
 from fultr.federated.federation import Replay
-from fultr.federated.messages import Reply, Task, check_task, reply_to
+from fultr.federated.messages import Reply, Task, check_said, check_task, least_propensity, reply_to
 from fultr.federated.settings import Estimator
 from fultr.rankers.schema import schema_digest
 
@@ -143,20 +143,20 @@ def _answer(
     now: Moment,
     tell: Callable[[str], object],
 ) -> Reply | Refusal:
+    asked = Asked(run)
+    outcome: Outcome = "not a task"
     try:
+        check_said(task)
+        asked, outcome = asked_by(task, run), "refused"
+        shape = _shape(connection, path, task, policy)  # before anything that costs time
+        outcome = "not a task"
         check_task(task)
-    except FultrError as error:
-        _refuse(connection, now, "not a task", str(error), Asked(run))
-        tell(str(error))
-        return REFUSAL
-    asked = asked_by(task, run)
-    try:
-        shape = _shape(connection, path, task, policy)
+        outcome = "refused"
         _check_willing(asked, task, policy)
         with transaction(connection):
             number, training, held_out = _admitted(connection, task, policy, shape, asked, now)
     except FultrError as error:
-        _refuse(connection, now, "refused", str(error), asked)
+        _refuse(connection, now, outcome, str(error), asked)
         tell(str(error))
         return REFUSAL
     try:
@@ -164,7 +164,7 @@ def _answer(
         judged_by = None if held_out is None else read_chosen(connection, path, held_out, shape, policy)
         reply = bounded(reply_to(task, records, judged_by), training, held_out, policy)
     except Exception as error:
-        withdraw(connection, number, str(error) or type(error).__name__)
+        spoil(connection, number, f"nothing was sent: {error or type(error).__name__}")
         raise
     complete(connection, number, reply.sums)
     return reply
@@ -185,10 +185,13 @@ def _check_willing(asked: Asked, task: Task, policy: DevicePolicy) -> None:
     for kind in asked.kinds:
         if kind not in policy.sends:
             raise FultrError(f"{kind}: is not sent, by the policy")
-    if "examination" in asked.kinds and asked.estimator not in policy.estimators:
+    if asked.estimator and asked.estimator not in policy.estimators:
         raise FultrError(f"estimator {asked.estimator}: is not used, by the policy")
     if task.algorithm.training.epochs > policy.most_epochs:
         raise FultrError(f"epochs: {task.algorithm.training.epochs} are asked for, and {policy.most_epochs} the most")
+    smallest = least_propensity(task.algorithm)
+    if smallest < policy.least_propensity:
+        raise FultrError(f"propensity: {smallest:g} may occur, and {policy.least_propensity:g} is the least")
 
 
 def _shape(connection: sqlite3.Connection, path: Path, task: Task, policy: DevicePolicy) -> Shape:
@@ -244,8 +247,9 @@ def bounded(reply: Reply, training: Chosen, held_out: Chosen | None, policy: Dev
     judged = {"judged": most * (held_out.impressions if held_out else 0)}
     beside = ("update", "trained", "judged")
     sums: dict[str, NDArray[Any]] = dict(reply.sums)
-    if not all(np.isfinite(array).all() for array in sums.values()):
-        raise FultrError("what would be sent is not finite")
+    for name, array in sums.items():
+        if not np.isfinite(array).all():  # zeros: a refusal would tell for which weights that is so
+            sums[name] = np.zeros_like(array)
     estimated = {name: most * training.impressions for name in sums if name not in beside}
     for limits in ({"update": most}, estimated, judged):
         there = {name: limit for name, limit in limits.items() if name in sums}

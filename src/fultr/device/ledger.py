@@ -222,12 +222,9 @@ def complete(connection: sqlite3.Connection, number: int, sums: Mapping[str, NDA
     connection.execute("UPDATE ledger SET sent = ? WHERE id = ?", (json.dumps(sent), number))
 
 
-def withdraw(connection: sqlite3.Connection, number: int, reason: str) -> None:
-    """An answer that could not be made is none."""
-    connection.execute(
-        "UPDATE ledger SET outcome = 'refused', reason = ?, impressions = 0, clicks = 0, batch = 0 WHERE id = ?",
-        (_one_line(reason), number),
-    )
+def spoil(connection: sqlite3.Connection, number: int, reason: str) -> None:
+    """Note why an answer could not be made. It counts all the same: that it could not be made is an answer too."""
+    connection.execute("UPDATE ledger SET reason = ? WHERE id = ?", (_one_line(reason), number))
 
 
 def read_history(connection: sqlite3.Connection, now: Moment) -> History:

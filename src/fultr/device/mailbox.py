@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.device.answer import answer, note_nonsense
 from fultr.device.policy import DevicePolicy
 from fultr.federated.messages import Reply
@@ -28,10 +28,11 @@ def answer_message(log: Path, content: bytes | None, policy: DevicePolicy, run: 
         if content is None:
             raise FultrError("it is another program's message")
         task = read_task(content)
-    except FultrError as error:
+    except Exception as error:  # of any kind: whatever it is, it is no task
+        words = one_line(str(error) if isinstance(error, FultrError) else f"{type(error).__name__}: {error}")
         with suppress(FultrError):  # of the log
-            note_nonsense(log, str(error), run=run)
-        return REFUSAL, f"refused a message of run {run} that is no task: {error}"
+            note_nonsense(log, words, run=run)
+        return REFUSAL, f"refused a message of run {run} that is no task: {words}"
     reasons: list[str] = []
     reply = answer(log, task, policy, run=run, tell=reasons.append)
     if isinstance(reply, Reply):

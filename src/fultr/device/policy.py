@@ -36,6 +36,9 @@ class DevicePolicy:
         tuple(ESTIMATORS), "Estimators of examination that it sends sums for.", choices=ESTIMATORS
     )
     sends: tuple[str, ...] = setting(KINDS, "What it is willing to send.", choices=KINDS)
+    least_propensity: float = setting(
+        0.01, "Smallest propensity that a click is divided by: a task with smaller ones is refused.", above=0, most=1
+    )
     most_epochs: int = setting(10, "Passes over its log that it trains for, at most.", least=1)
     held_out: float = setting(0.2, "Share of its impressions that only judge rankers.", least=0, below=1)
     largest_norm: float = setting(

@@ -18,7 +18,7 @@ import numpy as np
 
 from fultr.core.arrays import Float32s
 from fultr.core.checkpoint import load_checkpoint, save_checkpoint
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.core.files import written_whole
 from fultr.core.settings import leaves
 from fultr.core.streams import Purpose, generator
@@ -339,7 +339,7 @@ def _ask(
         if why is None and isinstance(reply, Reply):
             accepted[client] = reply
         else:
-            refused[client] = str(why)
+            refused[client] = one_line(str(why))
     return accepted, refused, [client for client in cohort if client not in accepted and client not in refused]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,17 @@ class Judgement:
 _HEAVIEST = 2.0  # weight of one device's clicks, as a multiple of the median device's
 
 
+def _bounded(rows: Sequence[Float64s]) -> Float64s:
+    """The devices' sums such that none decides: gains from 0 to the best there is, and no weight far above others."""
+    told = [row for row in rows if row[0] >= 1]  # a click weighs 1 / propensity
+    if not told:
+        return np.zeros((0, 4))
+    sums = np.array(told)
+    sums[:, 1:] = np.clip(sums[:, 1:], 0, sums[:, :1])
+    sums *= np.minimum(1, _HEAVIEST * lower_median(sums[:, 0]) / sums[:, :1])
+    return sums
+
+
 def combined(rows: Sequence[Float64s]) -> Judgement | None:
     """The ratio of all devices' sums, each device as drawn from many; None without held-out clicks.
 
@@ -73,12 +84,9 @@ def combined(rows: Sequence[Float64s]) -> Judgement | None:
     >>> combined([np.array([1e9, 1e9, 0.0]), np.array([3.0, 0.0, 3.0]), np.array([3.0, 0.0, 3.0])]).ranked
     0.5
     """
-    told = [row for row in rows if row[0] > 0]
-    if not told:
+    sums = _bounded(rows)
+    if not len(sums):
         return None
-    sums = np.array(told)
-    sums[:, 1:] = np.clip(sums[:, 1:], 0, sums[:, :1])
-    sums *= np.minimum(1, _HEAVIEST * lower_median(sums[:, 0]) / sums[:, :1])
     weight = sums[:, 0].sum()
     means = sums[:, 1:].sum(axis=0) / weight
     left = sums[:, 1:] - means * sums[:, :1]
@@ -99,6 +107,7 @@ class Comparison:
         low: lower end of its 95% interval.
         high: upper end.
         devices: with held-out clicks.
+        steady: is the verdict the same whichever device is left out? One that lies could not have decided it then.
     """
 
     difference: float
@@ -106,6 +115,7 @@ class Comparison:
     low: float
     high: float
     devices: int
+    steady: bool = False
 
     def __str__(self) -> str:
         return f"{self.difference:+.4f} (95% interval {self.low:+.4f} to {self.high:+.4f}, {self.devices} devices)"
@@ -126,9 +136,17 @@ def compared(rows: Sequence[Float64s]) -> Comparison | None:
     >>> print(compared([np.array([2.0, 1.0, 1.0, stable]) for stable in (1.5, 1.1, 1.3)]))
     -0.1500 (95% interval -0.3984 to +0.0984, 3 devices)
     """
+    sums = np.array([row for row in rows if row[0] > 0]).reshape(-1, 4)
+    found = _compared(sums)
+    if found is None or verdict(found) == "inconclusive":
+        return found
+    without = (_compared(np.delete(sums, i, axis=0)) for i in range(len(sums)))
+    return replace(found, steady=all(verdict(other) == verdict(found) for other in without))
+
+
+def _compared(sums: Float64s) -> Comparison | None:
     from scipy.special import stdtrit
 
-    sums = np.array([row for row in rows if row[0] > 0]).reshape(-1, 4)
     n = len(sums)
     if n < 3:
         return None

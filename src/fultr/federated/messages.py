@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from fultr.clicks.log import Records
 from fultr.core.arrays import Float32s
 from fultr.core.checks import check_number
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, judgement, nothing
 from fultr.federated.privacy.stage import Sums
-from fultr.federated.settings import Estimator, FedIPS
+from fultr.federated.settings import Estimator, FedIPS, check_propensity
 from fultr.rankers.model import Model, model_named
 
 _LARGEST_MARGINAL = 700.0  # logarithms of likelihoods, which are kept at 1e-300 or above
@@ -73,9 +73,9 @@ class Task:
         return {name: (shape, np.float32 if name == "update" else np.float64) for name, shape in shapes.items()}
 
 
-def check_task(task: Task) -> None:
-    """Refuse a task that cannot be one: compiled code reads what was sent without looking at its length again."""
-    check_number("round", task.round, least=0, whole=True)
+def check_said(task: Task) -> None:
+    """Refuse a task whose plain values cannot be one's; that costs nothing, whatever they are."""
+    check_number("round", task.round, least=0, most=2**53, whole=True)
     check_number("features", task.features, least=1, most=10**6, whole=True)
     check_number("displayed", task.displayed, least=1, most=1000, whole=True)
     if not isinstance(task.schema, str):
@@ -85,6 +85,13 @@ def check_task(task: Task) -> None:
             raise FultrError(f"{name}: expected true or false")
     if not (task.train or task.judge) or (task.rival is not None and not task.judge):
         raise FultrError("the task asks for nothing")
+
+
+def check_task(task: Task) -> None:
+    """Refuse a task that cannot be one: compiled code reads what was sent without looking at its length again."""
+    check_said(task)
+    if not isinstance(task.algorithm.propensity, Estimator):
+        check_propensity(task.algorithm.propensity, task.displayed)
     sent = {"weights": task.sent.weights, **task.sent.estimation}
     wanted = dict(_sent_arrays(task.algorithm, task.features, task.displayed))
     if task.rival is not None:
@@ -164,7 +171,7 @@ def objection(task: Task, reply: Reply, limits: Limits = Limits()) -> str | None
     if not isinstance(sums, Mapping) or not all(isinstance(name, str) for name in sums):
         return "it holds no named arrays"
     if unknown := sorted(set(sums) - set(wanted)):
-        return f"{unknown[0][:_SHOWN]}: not asked for"
+        return f"{one_line(unknown[0], _SHOWN)}: not asked for"
     if missing := sorted(set(wanted) - set(sums)):
         return f"{missing[0]}: missing"
     norms = {"update": limits.norm, "gradient": limits.norm * limits.impressions}
@@ -182,7 +189,7 @@ def _objection_to_counts(task: Task, sums: Mapping[str, NDArray[Any]], limits: L
         return f"trained: expected 0 to 1, found {sums['trained'][0]:g}"
     if "judged" in sums:
         weight, *gains = sums["judged"]
-        heaviest = limits.impressions * task.displayed / _least_propensity(task.algorithm) * slack
+        heaviest = limits.impressions * task.displayed / least_propensity(task.algorithm) * slack
         if weight > heaviest:
             return f"judged: clicks of weight {weight:.3g} in all, and {heaviest:.3g} is the limit"
         if not all(0 <= gain <= weight * slack for gain in gains):
@@ -203,7 +210,7 @@ def _objection_to_counts(task: Task, sums: Mapping[str, NDArray[Any]], limits: L
     return None
 
 
-def _least_propensity(algorithm: FedIPS) -> float:
+def least_propensity(algorithm: FedIPS) -> float:
     """A click counts 1 / propensity: the smallest that a device may divide by."""
     source = algorithm.propensity
     if isinstance(source, Estimator):

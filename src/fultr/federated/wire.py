@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.core.arrays import Arrays
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.core.settings import build, flatten, leaves
 from fultr.federated.fedips import Broadcast
-from fultr.federated.messages import Reply, Task, check_task
+from fultr.federated.messages import Reply, Task
 from fultr.federated.settings import Aggregation, FedIPS, ServerOptimiser
 
 REFUSAL = b"refused"
@@ -28,7 +28,7 @@ REFUSAL = b"refused"
 MOST_BYTES = 16_000_000
 """Longer tasks and replies are not read."""
 
-_HEAD_BYTES = 64_000
+_HEAD_BYTES, _DIMENSIONS = 64_000, 4
 _TYPES: dict[str, np.dtype[Any]] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
 _NAMES: dict[np.dtype[Any], str] = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
 _SCALARS = ("round", "schema", "features", "displayed", "train", "judge")
@@ -49,12 +49,12 @@ def task_bytes(task: Task) -> bytes:
 
 
 def read_task(content: bytes) -> Task:
-    """What a device was sent; a `FultrError` says what is wrong with it."""
+    """What a device was sent; a `FultrError` says what is wrong with it. Its arrays are for `check_task` to check."""
     head, arrays = _unpacked(content)
     try:
         said, settings = head.pop("task"), head.pop("algorithm")
         if head or set(said) != set(_SCALARS):
-            raise FultrError(f"the task has {', '.join(sorted({*head, *said}))[:200]}")
+            raise FultrError(f"the task has {one_line(', '.join(sorted({*head, *said})))}")
         if unknown := set(settings) & _SERVERS_OWN:
             raise FultrError(f"{min(unknown)}: is not for devices to know")
         algorithm = build(FedIPS, settings)
@@ -63,8 +63,7 @@ def read_task(content: bytes) -> Task:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FultrError(f"is no task: {type(error).__name__}") from None
     if arrays:
-        raise FultrError(f"the task has {', '.join(sorted(arrays))[:200]}")
-    check_task(task)
+        raise FultrError(f"the task has {one_line(', '.join(sorted(arrays)))}")
     return task
 
 
@@ -107,7 +106,7 @@ def _unpacked(
     try:
         head = json.loads(content[4 : 4 + size])
         described = head.pop("arrays")
-        layout = {str(name): (_TYPES[kind], tuple(map(_length, shape))) for name, kind, shape in described}
+        layout = {str(name): (_TYPES[kind], _shape(shape)) for name, kind, shape in described}
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise FultrError(f"its head is not one ({type(error).__name__})") from None
     if len(layout) != len(described):
@@ -130,7 +129,7 @@ def _compare(
     layout: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]], wanted: Mapping[str, tuple[tuple[int, ...], type]]
 ) -> None:
     if unknown := sorted(set(layout) - set(wanted)):
-        raise FultrError(f"{unknown[0][:40]}: not asked for")
+        raise FultrError(f"{one_line(unknown[0], 40)}: not asked for")
     for name, (shape, kind) in wanted.items():
         if name not in layout:
             raise FultrError(f"{name}: missing")
@@ -139,10 +138,11 @@ def _compare(
             raise FultrError(f"{name}: expected {np.dtype(kind)} {shape}, found {found}")
 
 
-def _length(value: object) -> int:
-    if type(value) is not int or value < 0:
+def _shape(lengths: list[object]) -> tuple[int, ...]:
+    found = tuple(length for length in lengths if type(length) is int and 0 <= length <= MOST_BYTES)
+    if len(found) != len(lengths) or len(found) > _DIMENSIONS:
         raise ValueError
-    return value
+    return found
 
 
 def _product(shape: tuple[int, ...]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from fultr.rankers.losses import LOSSES
@@ -17,7 +17,7 @@ class Training(NamedTuple):
     epochs: int
 
 
-@cache
+@lru_cache(maxsize=64)
 def training_with(loss: str, metric: str, learning_rate: float, epochs: int) -> Training:
     """How a client trains, as compiled code takes it.
 

@@ -13,10 +13,11 @@ from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
 from flwr.app import Message, MessageType
+from flwr.proto.message_pb2 import ObjectTree
 from flwr.serverapp import Grid
 
 from fultr.core.errors import FultrError
-from fultr.deploy.flower.internals import fetch_replies, push, record_of
+from fultr.deploy.flower.internals import announced, fetched, push, record_of
 from fultr.federated.events import Event
 from fultr.federated.messages import Reply, Task
 from fultr.federated.wire import read_reply, task_bytes
@@ -72,7 +73,7 @@ class FlowerDevices:
     def _send(self, messages: list[Message], deadline: float, answers: _Answers) -> None:
         """Send messages, and put their answers into a queue as they come, until the deadline.
 
-        Each part of them has its own thread: Flower waits until a node that has announced an answer delivers it.
+        Each part of them has its own thread, as every look takes a while.
         """
         nodes = [message.metadata.dst_node_id for message in messages]
         ids = zip(push(self.grid, messages), nodes, strict=True) if messages else ()
@@ -83,17 +84,18 @@ class FlowerDevices:
             threading.Thread(target=self._fetch, args=(part, pause, deadline, answers), daemon=True).start()
 
     def _fetch(self, waiting: dict[str, int], pause: float, deadline: float, answers: _Answers) -> None:
+        unfinished: dict[str, ObjectTree] = {}
         while waiting and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(pause, left))
             try:
-                replies = fetch_replies(self.grid, list(waiting), left)
+                unfinished |= announced(self.grid, [id_ for id_ in waiting if id_ not in unfinished])
+                for id_, tree in [*unfinished.items()]:
+                    content = fetched(self.grid, tree)
+                    if content is not None:
+                        del unfinished[id_]
+                        answers.put((waiting.pop(id_), content, time.monotonic()))
             except Exception as error:  # of the connection: the SuperLink may come back
                 self.tell(Event("lost", f"no replies can be fetched now ({type(error).__name__})"))
-                continue
-            for id_, content in replies:
-                node = waiting.pop(id_, None)
-                if node is not None:
-                    answers.put((node, content, time.monotonic()))
 
 
 def read_directory(path: Path) -> dict[int, int]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")  # read when Flower is imported
 
@@ -32,16 +32,16 @@ from flwr.proto.node_pb2 import Node
 from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
+    get_object_body,
     get_object_tree,
     get_object_type_from_object_content,
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_objects
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+from google.protobuf.message import Error as ProtobufError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -53,6 +53,7 @@ HEARTBEAT_SECONDS = 0.6 * HEARTBEAT_DEFAULT_INTERVAL
 OBJECTS = ("Message", "RecordDict", "ConfigRecord")
 """The objects of a message of ours, from the outermost."""
 
+_MOST_SAID = 1_000_000  # bytes of an answer without an object
 _WHOLE_SECONDS = 20.0  # that a node waits for the rest of a message
 MOST_BYTES = 17_000_000  # of an answer of the SuperLink: a task, and what Flower adds
 _ERRORS = {
@@ -77,9 +78,43 @@ def _content_of(objects: Iterable[bytes]) -> bytes | str:
             return _ERRORS.get(message.error.code, f"Flower's error {message.error.code}")
     if set(by_type) != set(OBJECTS):
         return "it is another program's message"
-    config = ConfigRecord.inflate(by_type[OBJECTS[2]])
-    content = config["content"] if set(config) == {"content"} else None
-    return content if type(content) is bytes else "it is another program's message"
+    content = _only_bytes(get_object_body(by_type[OBJECTS[2]], ConfigRecord))
+    return "it is another program's message" if content is None else content
+
+
+def _only_bytes(record: bytes) -> bytes | None:
+    """The byte string of a ConfigRecord that holds nothing else; None if it does.
+
+    Read by hand: Flower would first make objects of all that is in it, millions from some megabytes. The message is a
+    map with one entry, of the key "content" (field 1) and a value (field 2) whose field 6 is the byte string.
+    """
+    entry = _only(record, 1)
+    key = None if entry is None else _field(entry)
+    if key is None or key[:2] != (1, b"content"):
+        return None
+    value = _only(key[2], 2)
+    return None if value is None else _only(value, 6)
+
+
+def _only(data: bytes, number: int) -> bytes | None:
+    """The content of the field of a number, if it is all there is."""
+    found = _field(data)
+    return found[1] if found is not None and found[0] == number and not found[2] else None
+
+
+def _field(data: bytes) -> tuple[int, bytes, bytes] | None:
+    """The number and content of the first field of a message, if it has a length; and what follows it."""
+    if not data or data[0] & 7 != 2 or data[0] >= 128:
+        return None
+    size, at = 0, 1
+    for shift in range(0, 35, 7):
+        if at >= len(data):
+            return None
+        size |= (data[at] & 127) << shift
+        at += 1
+        if data[at - 1] < 128:
+            break
+    return (data[0] >> 3, data[at : at + size], data[at + size :]) if at + size <= len(data) else None
 
 
 # The node's side.
@@ -126,7 +161,8 @@ class Fleet:
         run, ids = message.metadata.run_id, _ids(tree)
         content: bytes | str = "it is another program's message"
         if len(ids) <= len(OBJECTS):
-            content = _content_of([self._pulled(run, id_) for id_ in ids])
+            with suppress(KeyError, TypeError, ValueError, AttributeError, ProtobufError):  # anything may be in it
+                content = _content_of([self._pulled(run, id_) for id_ in ids])
         confirm = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=tree.object_id)
         self._client.ConfirmMessageReceived(confirm)
         return Letter(run, content if isinstance(content, bytes) else None, message)
@@ -215,19 +251,21 @@ def _bounded(response: httpx.Response) -> None:
     """Refuse to read an answer that is too long, or compressed: nobody knows how long it would become."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx.DecodingError("the answer is compressed", request=response.request)
-    response.stream = _Bounded(response.stream)
+    path = response.request.url.path
+    large = path.endswith("/pull-object") or not path.startswith("/v1/fleet/")
+    response.stream = _Bounded(response.stream, MOST_BYTES if large else _MOST_SAID)
 
 
 class _Bounded(httpx.SyncByteStream):
-    def __init__(self, stream: Any) -> None:
-        self.stream = stream
+    def __init__(self, stream: Any, most: int) -> None:
+        self.stream, self.most = stream, most
 
     def __iter__(self) -> Iterator[bytes]:
         size = 0
         for part in self.stream:
             size += len(part)
-            if size > MOST_BYTES:
-                raise httpx.DecodingError(f"the answer has more than {MOST_BYTES:,} bytes")
+            if size > self.most:
+                raise httpx.DecodingError(f"the answer has more than {self.most:,} bytes")
             yield part
 
     def close(self) -> None:
@@ -238,7 +276,7 @@ def why(error: Exception, address: str) -> FultrError | None:
     """What is wrong if trying again will not help; None: it might."""
     text = str(error)
     if isinstance(error, httpx.HTTPStatusError):
-        code, said = error.response.status_code, error.response.text.strip()[:200]
+        code, said = error.response.status_code, one_line(error.response.text)
         if code in (400, 401, 403, 412):
             return FultrError(
                 f"{address}: the SuperLink does not admit this node (status {code}: {said}): register its key with "
@@ -261,38 +299,35 @@ def push(grid: Grid, messages: list[Message]) -> list[str | None]:
     return list(grid.push_messages(messages))
 
 
-def fetch_replies(grid: Any, ids: list[str], patience: float) -> list[tuple[str, bytes | str]]:
-    """The replies to some messages that have arrived: the id, and the byte string or in words why there is none.
+def announced(grid: Any, ids: list[str]) -> list[tuple[str, ObjectTree]]:
+    """The replies to some messages that nodes have announced since the last call: the message's id, and its objects."""
+    response = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=ids))
+    messages = zip(response.messages_list, response.message_object_trees, strict=True)
+    return [(message.metadata.reply_to_message_id, tree) for message, tree in messages]
 
-    Args:
-        grid: Flower's.
-        ids: of the messages.
-        patience: seconds to wait for a reply that was announced to arrive whole.
+
+def fetched(grid: Any, tree: ObjectTree) -> bytes | str | None:
+    """The byte string of a reply, or in words why there is none; None if it has not arrived whole yet.
+
+    Nobody waits for it here: a node may announce a reply and never deliver it.
     """
-    client, run = grid._runtime_client, grid.run.run_id
-    response = client.PullMessages(PullAppMessagesRequest(message_ids=ids))
-    found: list[tuple[str, bytes | str]] = []
-    for message, tree in zip(response.messages_list, response.message_object_trees, strict=True):
-        asked = message.metadata.reply_to_message_id
-        try:
-            found.append((asked, _fetched(grid.node, client, run, tree, patience)))
-        except Exception as error:  # anything may have arrived
-            found.append((asked, f"its reply cannot be read ({type(error).__name__})"))
-        with suppress(Exception):
-            confirm = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=tree.object_id)
-            client.ConfirmMessageReceived(confirm)
-    return found
-
-
-def _fetched(node: Node, client: Any, run: int, tree: ObjectTree, patience: float) -> bytes | str:
-    ids = _ids(tree)
+    client, run, ids = grid._runtime_client, grid.run.run_id, _ids(tree)
     if len(ids) > len(OBJECTS):
         return f"its reply has {len(ids):,} objects, and {len(OBJECTS)} is the limit"
-    pull = make_pull_object_fn_protobuf(client.PullObject, node, run)
+    objects = []
+    for id_ in ids:
+        response = client.PullObject(PullObjectRequest(node=grid.node, run_id=run, object_id=id_))
+        if not response.object_found:
+            return "its reply did not arrive whole"
+        if not response.object_available:
+            return None
+        objects.append(response.object_content)
+    confirm = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=tree.object_id)
+    client.ConfirmMessageReceived(confirm)
     try:
-        return _content_of(pull_objects(ids, pull, max_time=patience, initial_backoff=0.1).values())
-    except ObjectPullError:
-        return "its reply did not arrive whole"
+        return _content_of(objects)
+    except Exception as error:  # anything may have arrived
+        return f"its reply cannot be read ({type(error).__name__})"
 
 
 def _ids(tree: ObjectTree) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.core.files import locked, written_whole
 from fultr.deploy.flower.internals import HEARTBEAT_SECONDS, Fleet, Letter, connected, why
 from fultr.deploy.keys import load_node_key, load_public_key
@@ -31,6 +31,7 @@ from fultr.device.store import take_release
 from fultr.rankers.release import RELEASE_FILE, ReleaseKey
 
 _FIRST_PAUSE, _GROWTH = 0.4, 1.6  # seconds between two questions after an answer; then ever longer
+_AFTER_REFUSAL = 1.0  # seconds of rest: nobody keeps a device busy with what it refuses
 _LONGEST_RETRY = 60.0  # seconds between two attempts to reach the SuperLink
 _AFTER_TASK = 60.0  # seconds after which a node looks for another ranker: there may be one when there are tasks
 
@@ -51,10 +52,10 @@ class Told:
 
     def line(self, as_json: bool) -> str:
         """For the node's log."""
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now, words = datetime.now(UTC).isoformat(timespec="seconds"), one_line(self.words, 500)
         if as_json:
-            return json.dumps({"time": now, "what": self.what, "words": self.words, "seconds": self.seconds})
-        return f"{now} {self.words}{'' if self.seconds is None else f' ({self.seconds:.2f} s)'}"
+            return json.dumps({"time": now, "what": self.what, "words": words, "seconds": self.seconds})
+        return f"{now} {words}{'' if self.seconds is None else f' ({self.seconds:.2f} s)'}"
 
 
 def printed(as_json: bool) -> Callable[[Told], None]:
@@ -100,16 +101,16 @@ def run_node(folder: Path, stop: threading.Event, tell: Callable[[Told], None]) 
     retry = 1.0
     with locked(folder / "lock", f"{folder}: this node is running already"):
         while not stop.is_set():
+            admitted = False
             try:
                 with connected(settings.server, authority, key, _number_before(folder)) as fleet:
+                    admitted = True
                     _note_number(folder, fleet.number)
                     tell(Told("connected", f"connected to {settings.server} as node {fleet.number}"))
                     retry = 1.0
                     _listen(folder, settings, fleet, stop, tell)
-            except FultrError:
-                raise
             except Exception as error:  # of the connection, or of whatever the server sent
-                final = why(error, settings.server)
+                final = None if admitted else why(error, settings.server)
                 if final is not None:
                     raise final from None
                 tell(Told("lost", f"no connection to {settings.server}, again in {retry:.0f} s: {_words(error)}"))
@@ -139,10 +140,12 @@ def _listen(
                 continue
             pace.busy()
             look = min(look, time.monotonic() + _AFTER_TASK)
-            _reply(folder, settings, fleet, letter, tell)
+            if not _reply(folder, settings, fleet, letter, tell):
+                stop.wait(_AFTER_REFUSAL)
 
 
-def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, tell: Callable[[Told], None]) -> None:
+def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, tell: Callable[[Told], None]) -> bool:
+    """Answer a message; False if it was refused."""
     from fultr.device.mailbox import answer_message  # what trains is loaded when there is something to train
     from fultr.federated.wire import REFUSAL
 
@@ -158,6 +161,7 @@ def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, t
         fleet.send(letter, content, seconds)
     except httpx.HTTPStatusError as error:  # the run has ended meanwhile, or nobody waits any more
         tell(Told("task", f"the SuperLink did not take the answer (status {error.response.status_code})"))
+    return content != REFUSAL
 
 
 def _look_for_ranker(folder: Path, settings: NodeSettings, fleet: Fleet) -> str:
@@ -213,7 +217,7 @@ def _heartbeats(fleet: Fleet) -> Iterator[threading.Event]:
 
 def _words(error: Exception) -> str:
     """What went wrong, in one line."""
-    return " ".join(f"{type(error).__name__} {error}".split())[:200]
+    return one_line(f"{type(error).__name__} {error}")
 
 
 def _number_before(folder: Path) -> int | None:

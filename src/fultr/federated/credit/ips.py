@@ -28,4 +28,6 @@ def credit(records: Records, examination: Float64s, relevance: Float32s | None =
     >>> credit(Records(log, display), np.array([[1.0, 0.5], [1.0, 0.5]])).tolist()
     [[0.0, 2.0], [1.0, 0.0]]
     """
+    if examination.shape != records.log.clicks.shape:  # compiled code would read beyond its end
+        raise ValueError(f"examination: expected shape {records.log.clicks.shape}, found {examination.shape}")
     return _inverse(records.log.clicks, examination)
