@@ -29,8 +29,8 @@ MOST_BYTES = 16_000_000
 """Longer tasks and replies are not read."""
 
 _HEAD_BYTES, _DIMENSIONS = 64_000, 4
-_TYPES: dict[str, np.dtype[Any]] = {"f4": np.dtype("<f4"), "f8": np.dtype("<f8")}
-_NAMES: dict[np.dtype[Any], str] = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
+_TYPES: dict[str, np.dtype[Any]] = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "u1", "u8", "i8")}
+_NAMES = {kind.newbyteorder("="): name for name, kind in _TYPES.items()}
 _SCALARS = ("round", "schema", "features", "displayed", "train", "judge")
 _KNOWN = leaves(FedIPS)
 # Of FedIPS; clients have no use for them.
@@ -45,12 +45,12 @@ def task_bytes(task: Task) -> bytes:
     if task.rival is not None:
         arrays["rival"] = task.rival
     settings = {n: _KNOWN[n].write(v) for n, v in flatten(task.algorithm).items() if n not in _SERVERS_OWN}
-    return _packed({"task": {name: getattr(task, name) for name in _SCALARS}, "algorithm": settings}, arrays)
+    return packed({"task": {name: getattr(task, name) for name in _SCALARS}, "algorithm": settings}, arrays)
 
 
 def read_task(content: bytes) -> Task:
     """What a device was sent; a `FultrError` says what is wrong with it. Its arrays are for `check_task` to check."""
-    head, arrays = _unpacked(content)
+    head, arrays = unpacked(content)
     try:
         said, settings = head.pop("task"), head.pop("algorithm")
         if head or set(said) != set(_SCALARS):
@@ -69,7 +69,7 @@ def read_task(content: bytes) -> Task:
 
 def reply_bytes(reply: Reply) -> bytes:
     """What a device sends: named arrays, and the round that they belong to."""
-    return _packed({"round": reply.round}, reply.sums)
+    return packed({"round": reply.round}, reply.sums)
 
 
 def read_reply(task: Task, content: object) -> Reply | str:
@@ -79,7 +79,7 @@ def read_reply(task: Task, content: object) -> Reply | str:
     if content == REFUSAL:
         return "it refused"
     try:
-        head, arrays = _unpacked(content, task.arrays())
+        head, arrays = unpacked(content, task.arrays())
     except FultrError as error:
         return f"its reply cannot be read: {error}"
     if set(head) != {"round"} or type(head["round"]) is not int or abs(head["round"]) > 10**18:
@@ -87,14 +87,15 @@ def read_reply(task: Task, content: object) -> Reply | str:
     return Reply(head["round"], arrays)
 
 
-def _packed(head: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+def packed(head: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """A message of a head and arrays."""
     described = [[name, _NAMES[array.dtype], list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**head, "arrays": described}, separators=(",", ":")).encode()
     parts = (np.ascontiguousarray(array, _TYPES[_NAMES[array.dtype]]).tobytes() for array in arrays.values())
     return b"".join([len(text).to_bytes(4, "big"), text, *parts])
 
 
-def _unpacked(
+def unpacked(
     content: bytes, wanted: Mapping[str, tuple[tuple[int, ...], type]] | None = None
 ) -> tuple[dict[str, Any], Arrays]:
     """Head and arrays of a message; if it is known what it must hold, anything else is an error before it is read."""
