@@ -8,7 +8,7 @@ import pytest
 
 import fultr
 from fultr.core.errors import FultrError
-from fultr.device.answer import LocalDevices
+from fultr.device.local import LocalDevices
 from fultr.federated.aggregate import aggregated, parts_of, summed
 from fultr.federated.aggregation import AGGREGATIONS
 from fultr.federated.federate import federate

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fultr
-from fultr.device.answer import LocalDevices
+from fultr.device.local import LocalDevices
 from fultr.federated.federate import federate
 from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.privacy import STAGES

@@ -18,7 +18,8 @@ from help.deployments import allow, time_limit
 
 import fultr
 from fultr.core.errors import FultrError
-from fultr.device.answer import LocalDevices, answer
+from fultr.device.answer import answer
+from fultr.device.local import LocalDevices
 from fultr.device.log import DeviceLog
 from fultr.device.policy import DevicePolicy
 from fultr.federated.federate import Trained, federate, model_of, task_of

@@ -16,11 +16,14 @@ import pytest
 
 from fultr.core.errors import FultrError
 from fultr.deploy import folder as layout
+from fultr.deploy.enrolment import enrol
 from fultr.deploy.folder import init_deployment, load_deployment
-from fultr.deploy.keys import days_left, load_certificate, load_public_key
+from fultr.deploy.keys import days_left, load_certificate, load_public_key, load_sum_key
 from fultr.deploy.training import read_settings
 from fultr.device.node_settings import NodeSettings
 from fultr.device.policy import DevicePolicy
+from fultr.federated.privacy.enrolment import open_enrolment
+from fultr.rankers.release import ReleaseKey
 
 if importlib.util.find_spec("flwr") is None:
     pytest.skip("needs Flower: pip install 'fultr[flower]'", allow_module_level=True)
@@ -70,7 +73,7 @@ def test_private_things_are_private(tmp_path):
     folder = tmp_path / "fed"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     keys = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.key"))
-    nodes = ["nodes/node-1/node.key", "nodes/node-2/node.key"]
+    nodes = [f"nodes/node-{i}/{name}.key" for i in (1, 2) for name in ("node", "sums")]
     assert keys == ["ca/ca.key", *nodes, "superlink/server.key", "superlink/signing.key"]
     assert {stat.S_IMODE((folder / key).stat().st_mode) for key in keys} == {0o600}
 
@@ -139,12 +142,58 @@ def test_init_again_adds_and_overwrites_nothing(tmp_path):
     assert {path.split("/")[0] for path in written} == {"nodes", "superlink"}
     assert all("node-3" in path for path in written)
     after = contents(folder)
-    for path in before.keys() - {"federation.toml"}:
+    for path in before.keys() - {"federation.toml", "superlink/enrolment.txt"}:
         if not path.startswith("nodes/node-1/"):
             assert after[path] == before[path]
     assert (folder / "federation.toml").read_text() == "rounds = 7\n"
     assert [(node.name, node.here) for node in load_deployment(folder).nodes] == [
         ("node-1", False), ("node-2", True), ("node-3", True)]  # fmt: skip
+
+
+def test_the_list_of_keys_for_secure_sums_follows_the_nodes(tmp_path):
+    """Signed by the key that nodes are enrolled with; its serial number rises with every change."""
+    folder = tmp_path / "fed"
+    init_deployment(folder, 2)
+    pinned = ReleaseKey.read(folder / "nodes/node-1/signing.pub")
+
+    def signed():
+        return open_enrolment((folder / "superlink/enrolment.txt").read_bytes(), pinned)
+
+    first = signed()
+    assert (first.serial, first.federation, first.devices) == (1, "pilot", (0, 1))
+    assert first.keys[1] == load_sum_key(folder / "nodes/node-2/sums.key").public
+    init_deployment(folder, 3)
+    assert (signed().serial, signed().devices, signed().keys[:2]) == (2, (0, 1, 2), first.keys)
+    (folder / "superlink/node-keys/node-2.pub").unlink()  # it may not take part any more
+    superlink = folder / "superlink"
+    assert [enrol(superlink, "pilot").serial for _ in range(2)] == [3, 3]
+    assert signed().devices == (0, 2)
+    for old in (superlink / "signing.key", superlink / "signing.pub", folder / "nodes/node-1/signing.pub"):
+        old.unlink()
+    init_deployment(folder)  # with another key that it is signed with
+    pinned = ReleaseKey.read(folder / "nodes/node-1/signing.pub")
+    assert (signed().serial, signed().devices) == (4, (0, 2))
+    (superlink / "signing.key").unlink()  # kept elsewhere
+    assert enrol(superlink, "pilot").serial == 4
+    (superlink / "sum-keys/node-3.pub").unlink()
+    with pytest.raises(FultrError, match=r"signing\.key: cannot be read"):
+        enrol(superlink, "pilot")
+    (superlink / "sum-keys/node-1.pub").write_text("x25519 zz node-1\n")
+    with pytest.raises(FultrError, match=r"node-1.pub: expected a line: x25519, 64 hexadecimal digits"):
+        enrol(superlink, "pilot")
+
+
+def test_a_node_that_has_no_key_for_secure_sums_gets_one(tmp_path):
+    folder = tmp_path / "fed"
+    init_deployment(folder, 2)
+    for place in (folder / "nodes/node-2/sums.key", folder / "nodes/node-2/sums.pub"):
+        place.unlink()
+    (folder / "superlink/sum-keys/node-2.pub").unlink()
+    assert init_deployment(folder) == [
+        "nodes/node-2/sums.key",
+        "nodes/node-2/sums.pub",
+        "superlink/sum-keys/node-2.pub",
+    ]
 
 
 def test_deleted_certificate_is_renewed(tmp_path):

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from fultr import Estimator, FultrError
 from fultr.device import answer as answering
-from fultr.device.answer import REFUSAL, LocalDevices, Refusal, answer, note_nonsense
+from fultr.device.answer import REFUSAL, Refusal, answer, note_nonsense
 from fultr.device.batches import held_out_seed
 from fultr.device.ledger import read_history
+from fultr.device.local import LocalDevices
 from fultr.device.policy import DevicePolicy
 from fultr.device.sqlite import connect
 from fultr.federated.estimators import ESTIMATORS

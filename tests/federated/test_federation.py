@@ -12,7 +12,7 @@ import pytest
 
 import fultr
 from fultr.core.errors import FultrError
-from fultr.device.answer import LocalDevices
+from fultr.device.local import LocalDevices
 from fultr.device.policy import DevicePolicy
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.federate import federate, model_of, task_of

@@ -17,7 +17,7 @@ from fultr.cli.main import main
 from fultr.core.errors import FultrError
 from fultr.core.settings import leaves
 from fultr.deploy.folder import init_deployment
-from fultr.device.answer import LocalDevices
+from fultr.device.local import LocalDevices
 from fultr.device.log import DeviceLog
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.federate import federate

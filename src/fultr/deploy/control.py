@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
+from fultr.deploy.enrolment import enrol
 from fultr.deploy.folder import Deployment
 from fultr.deploy.keys import load_public_key, require_flower
 
@@ -155,6 +156,7 @@ def register_nodes(deployment: Deployment) -> tuple[list[str], int]:
                 f"superlink/node-keys/{wanted[key]}.pub and nodes/{wanted[key]}, and run fultr deploy init"
             ) from None
     _write_directory(deployment, wanted)
+    enrol(deployment.superlink, deployment.name)
     return sorted(wanted[key] for key in new), len(gone)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from fultr.core.errors import FultrError
 from fultr.core.files import writer_tag, written_whole
+from fultr.deploy.enrolment import enrol
 from fultr.deploy.keys import (
     AUTHORITY_DAYS,
     SERVER_DAYS,
@@ -30,6 +31,7 @@ from fultr.deploy.keys import (
     write_node_key,
     write_server_certificate,
     write_signing_key,
+    write_sum_key,
 )
 from fultr.device.policy import policy_lines
 
@@ -84,6 +86,11 @@ class Deployment:
     def directory(self) -> Path:
         """The file that says which device's number each node has."""
         return self.superlink / "nodes.json"
+
+    @property
+    def enrolment(self) -> Path:
+        """The signed list of the nodes' keys for secure sums."""
+        return self.superlink / "enrolment.txt"
 
     @property
     def local_address(self) -> str:
@@ -230,7 +237,7 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
     name, address = settings["NAME"], settings["ADDRESS"]
     host, _ = split_address(address, "ADDRESS")
     superlink, authority = place / "superlink", place / "ca"
-    for made in (superlink / "node-keys", superlink / "flwr", place / "nodes", place / "state"):
+    for made in (superlink / "node-keys", superlink / "sum-keys", superlink / "flwr", place / "nodes", place / "state"):
         made.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (superlink / "ca.crt").exists():
         authority.mkdir(exist_ok=True, mode=0o700)
@@ -266,6 +273,8 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
     for settings_file in (place / "nodes").glob("*/node.toml"):
         if not settings_file.with_name("signing.pub").exists():
             _copy(superlink / "signing.pub", settings_file.with_name("signing.pub"))
+        _write_sum_key(place, settings_file.parent)
+    enrol(superlink, name)
     _write_text(
         place / "README.md",
         _rendered(
@@ -294,6 +303,15 @@ def _write_node(place: Path, folder: Path, node: str, address: str) -> None:
             there = folder / "nodes" / node
             _write_text(made / f"fultr-{node}.service", _unit(node, f"fultr-{node}.service", there, [there]))
     _copy(home / "node.pub", public)
+
+
+def _write_sum_key(place: Path, home: Path) -> None:
+    """Give a node on this machine a key for secure sums, unless it has one."""
+    if not (home / "sums.key").exists():
+        write_sum_key(home / "sums.key", home / "sums.pub", home.name)
+    public = place / "superlink" / "sum-keys" / f"{home.name}.pub"
+    if not public.exists():
+        _copy(home / "sums.pub", public)
 
 
 def _unit(what: str, file: str, folder: Path, writes: list[Path]) -> str:

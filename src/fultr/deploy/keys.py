@@ -2,7 +2,8 @@
 
 The SuperLink authenticates with a certificate signed by the federation's own certificate authority; a node, with an
 ECDSA key on curve P-384, whose public half the SuperLink knows. Releases of the ranker are signed with a key of their
-own (Ed25519), whose public half every node is enrolled with.
+own (Ed25519), whose public half every node is enrolled with; it also signs the list of the nodes' keys for secure sums
+(X25519).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import datetime
 import importlib.util
 import ipaddress
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    from fultr.federated.privacy.masks import SumKey
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825  # the longest that all common TLS libraries accept
@@ -170,6 +175,45 @@ def load_signing_key(path: Path) -> Ed25519PrivateKey:
     return key
 
 
+def write_sum_key(key: Path, public: Path, comment: str) -> None:
+    """Create a node's key pair for secure sums (X25519); the public half is a line of text."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    private = X25519PrivateKey.generate()
+    with written_whole(public) as temporary:
+        temporary.write_text(f"x25519 {private.public_key().public_bytes_raw().hex()} {comment}\n")
+    write_secret(key, _pem(private))  # last: where it is, its public half is too
+
+
+def load_sum_key(path: Path) -> SumKey:
+    """A node's key for secure sums."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    from fultr.federated.privacy.masks import SumKey
+
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise FultrError(f"{path}: cannot be read: {error.strerror}; `fultr deploy init` makes one") from None
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, X25519PrivateKey):
+        raise FultrError(f"{path}: is not a private X25519 key in PEM form without a password")
+    return SumKey(key)
+
+
+def load_sum_public(path: Path) -> bytes:
+    """The public half of a node's key for secure sums."""
+    try:
+        words = path.read_text(encoding="utf-8", errors="replace").split()
+    except OSError as error:
+        raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(words) != 3 or words[0] != "x25519" or re.fullmatch("[0-9a-f]{64}", words[1]) is None:
+        raise FultrError(f"{path}: expected a line: x25519, 64 hexadecimal digits and the node's name")
+    return bytes.fromhex(words[1])
+
+
 def load_certificate(path: Path) -> x509.Certificate:
     """Read a certificate in PEM form."""
     from cryptography import x509
@@ -237,7 +281,7 @@ def _usage(signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _pem(private: ec.EllipticCurvePrivateKey | Ed25519PrivateKey) -> bytes:
+def _pem(private: ec.EllipticCurvePrivateKey | Ed25519PrivateKey | X25519PrivateKey) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
     return private.private_bytes(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fultr.core.errors import FultrError
-from fultr.device.batches import Chosen, Shape, choose, close_batches, held_out_seed, read_chosen
+from fultr.device.batches import Chosen, Shape, choose, close_batches, read_chosen
 from fultr.device.ledger import Asked, Entry, Moment, Outcome, complete, enter, move_clock, over_limit, spoil
-from fultr.device.log import DeviceLog
 from fultr.device.policy import DevicePolicy
 from fultr.device.sqlite import clear_errors, open_file, transaction
 from fultr.device.view import current_schema
-from fultr.federated.federation import Replay
 from fultr.federated.messages import Reply, Task, check_said, check_task, least_propensity, reply_to
 from fultr.federated.settings import Estimator
 from fultr.rankers.schema import schema_digest
@@ -38,55 +35,6 @@ class Refusal:
 REFUSAL = Refusal()
 
 
-@dataclass(frozen=True, eq=False)
-class LocalDevices:
-    """Devices whose logs are files on this machine: to rehearse a federation, or to train where logs are gathered.
-
-    Attributes:
-        logs: by the devices' numbers.
-        policy: of every device. By default rounds may follow one another at once.
-        replay: rounds that take one period of the logs each, to compare with a simulation: of the policy only
-            `held_out` counts then, and nothing is entered in ledgers. None: devices answer as they would elsewhere.
-        answered: seconds that each took for the last question.
-    """
-
-    logs: Mapping[int, Path]
-    policy: DevicePolicy = DevicePolicy(seconds_apart=0)
-    replay: Replay | None = None
-    answered: dict[int, float] = field(default_factory=dict)
-
-    def connected(self) -> list[int]:
-        """All of them."""
-        return sorted(self.logs)
-
-    def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
-        """Each in turn."""
-        found: dict[int, Reply | str] = {}
-        self.answered.clear()
-        for client in clients:
-            begun = time.monotonic()
-            if self.replay is not None:
-                found[client] = replayed(self.logs[client], task, self.replay, self.policy.held_out)
-            else:
-                reply = answer(self.logs[client], task, self.policy)
-                found[client] = reply if isinstance(reply, Reply) else "it refused"
-            self.answered[client] = round(time.monotonic() - begun, 3)
-        return found
-
-
-def replayed(path: Path, task: Task, replay: Replay, held_out: float) -> Reply:
-    """What a device replies that trains on a period of its log, without policy and ledger."""
-    since, until = replay.span(task.round)
-    with DeviceLog.open(path, retention=None) as log:
-        width = next(schema.count for schema in log.schemas() if schema.current)
-        if width != task.features:
-            raise FultrError(f"{path}: its documents have {width} features, and the ranker {task.features}")
-        records = log.records(since=since, until=until, displayed=task.displayed)
-        with log._reader() as connection:
-            seed = held_out_seed(connection)
-    return reply_to(task, *records.split(held_out if task.judge else 0.0, seed))
-
-
 def answer(
     path: str | Path,
     task: Task,
@@ -95,6 +43,7 @@ def answer(
     run: int = 0,
     now: Moment | None = None,
     tell: Callable[[str], object] = lambda reason: None,
+    admit: Callable[[sqlite3.Connection], str] | None = None,
 ) -> Reply | Refusal:
     """A device's answer to a task, from the closed batches of its log.
 
@@ -107,10 +56,12 @@ def answer(
         run: the number of the run, as the server tells it: only entered in the ledger.
         now: what the clocks say; None: ask them.
         tell: called with the reason of a refusal, for the owner.
+        admit: called in the transaction that enters the answer, if it will leave in a secure sum: says so in words, or
+            refuses it by a `FultrError`. None: it will leave in the clear.
     """
     try:
         with closing(open_log(path)) as connection, clear_errors(Path(path)):
-            return _answer(connection, Path(path), task, policy, run, now or Moment.now(), tell)
+            return _answer(connection, Path(path), task, policy, run, now or Moment.now(), tell, admit)
     except Exception as error:  # of any kind: a server must not learn of it
         tell(str(error) if isinstance(error, FultrError) else f"{type(error).__name__}: {error}")
         return REFUSAL
@@ -119,7 +70,7 @@ def answer(
 def note_nonsense(path: str | Path, reason: str, *, run: int = 0, now: Moment | None = None) -> None:
     """Enter in the ledger that something came that is not a task."""
     with closing(open_log(path)) as connection, clear_errors(Path(path)):
-        _refuse(connection, now or Moment.now(), "not a task", reason, Asked(run))
+        refuse(connection, now or Moment.now(), "not a task", reason, Asked(run))
 
 
 def open_log(path: str | Path) -> sqlite3.Connection:
@@ -129,7 +80,8 @@ def open_log(path: str | Path) -> sqlite3.Connection:
     return connection
 
 
-def _refuse(connection: sqlite3.Connection, now: Moment, outcome: Outcome, reason: str, asked: Asked) -> None:
+def refuse(connection: sqlite3.Connection, now: Moment, outcome: Outcome, reason: str, asked: Asked) -> None:
+    """Enter in the ledger that there was no answer, and why."""
     with transaction(connection):
         enter(connection, Entry(now.time, outcome, reason, asked), move_clock(connection, now))
 
@@ -142,6 +94,7 @@ def _answer(
     run: int,
     now: Moment,
     tell: Callable[[str], object],
+    admit: Callable[[sqlite3.Connection], str] | None,
 ) -> Reply | Refusal:
     asked = Asked(run)
     outcome: Outcome = "not a task"
@@ -153,10 +106,13 @@ def _answer(
         check_task(task)
         outcome = "refused"
         _check_willing(asked, task, policy)
+        if admit is None and policy.only_sums:
+            raise FultrError("an answer in the clear: is not sent, by the policy")
         with transaction(connection):
-            number, training, held_out = _admitted(connection, task, policy, shape, asked, now)
+            note = "" if admit is None else admit(connection)
+            number, training, held_out = _admitted(connection, task, policy, shape, asked, now, note)
     except FultrError as error:
-        _refuse(connection, now, outcome, str(error), asked)
+        refuse(connection, now, outcome, str(error), asked)
         tell(str(error))
         return REFUSAL
     try:
@@ -209,7 +165,13 @@ def _shape(connection: sqlite3.Connection, path: Path, task: Task, policy: Devic
 
 
 def _admitted(
-    connection: sqlite3.Connection, task: Task, policy: DevicePolicy, shape: Shape, asked: Asked, now: Moment
+    connection: sqlite3.Connection,
+    task: Task,
+    policy: DevicePolicy,
+    shape: Shape,
+    asked: Asked,
+    now: Moment,
+    note: str,
 ) -> tuple[int, Chosen, Chosen | None]:
     """Enter an answer, if there may be one; returns its number in the ledger, and what it is made from."""
     ticks = move_clock(connection, now)
@@ -225,10 +187,11 @@ def _admitted(
     used = [part for part in (training, held_out) if part is not None]
     for part in used:
         close_batches(connection, part)
+    judged = held_out is not None or not task.judge
     entry = Entry(
         now.time,
         "answered",
-        "" if held_out is not None or not task.judge else "without a judgement: too few held-out clicks",
+        "; ".join(filter(None, (note, "" if judged else "without a judgement: too few held-out clicks"))),
         asked,
         impressions=sum(part.impressions for part in used),
         clicks=sum(part.clicks for part in used),

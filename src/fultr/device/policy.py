@@ -44,6 +44,8 @@ class DevicePolicy:
     largest_norm: float = setting(
         10.0, "Largest norm of an update; of other sums, per impression. Larger ones are scaled down.", above=0
     )
+    only_sums: bool = setting(False, "Answer only in secure sums, never in the clear.")
+    least_summed: int = setting(3, "Devices in a secure sum, at least, also if the server cheats.", least=3)
     displayed: int = setting(0, "Ranks that count, K; 0: those of the longest list in the log.", least=0, most=1000)
 
     def __post_init__(self) -> None:

@@ -87,6 +87,19 @@ STEPS = (
     INSERT INTO settings VALUES ('batch', 0), ('ledger clock', '[0, 0, "", 0]'), ('earlier refusals', 0);
     INSERT INTO settings VALUES ('clock', '[]')
     """,
+    """
+    CREATE TABLE sums (
+        run BLOB NOT NULL,
+        round INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        session BLOB NOT NULL,
+        task BLOB,
+        members BLOB,
+        share BLOB,
+        PRIMARY KEY (run, round, attempt)
+    ) WITHOUT ROWID;
+    INSERT INTO settings VALUES ('enrolment', '["", 0, ""]')
+    """,
 )
 """The steps from each version of the tables to the next, starting from an empty file; `user_version` counts them.
 

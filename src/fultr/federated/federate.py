@@ -8,6 +8,7 @@ round, and the round that was interrupted is asked again from its beginning.
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -25,8 +26,10 @@ from fultr.core.streams import Purpose, generator
 from fultr.federated.events import Event, device_events
 from fultr.federated.federation import FederationSettings, Waiting
 from fultr.federated.fedips import Server, broadcast, server_round
-from fultr.federated.judging import Comparison, Judgement, combined, compared
+from fultr.federated.judging import Comparison, Judgement, combined, compared, of_sum
 from fultr.federated.messages import Limits, Reply, Task, objection, rows_of
+from fultr.federated.privacy.stage import Sums
+from fultr.federated.summing import ask_sum
 from fultr.rankers.model import Model, model_named
 
 
@@ -42,6 +45,12 @@ class Devices(Protocol):
 
     def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
         """Ask these devices; the replies of those that answered in time, or in words why one is of no use."""
+
+    def enrolment(self) -> bytes:
+        """The signed list of the devices' keys for secure sums."""
+
+    def post(self, contents: Mapping[int, bytes], t: int, timeout: float) -> dict[int, bytes | str]:
+        """Send a message of round t to each of some devices; the replies that came in time, or why one is of no use."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +105,7 @@ class FailedAttempt:
         needed: usable replies.
         asked: devices.
         accepted: as in `RoundReport`, like the rest.
+        why: there was no secure sum; empty without one.
     """
 
     round: int
@@ -109,6 +119,7 @@ class FailedAttempt:
     silent: list[int]
     answered: dict[int, float]
     seconds: float
+    why: str = ""
 
     def events(self) -> list[Event]:
         """The attempt, and each device that was of no use in it."""
@@ -116,6 +127,8 @@ class FailedAttempt:
             f"round {self.round}: {len(self.accepted)} of {self.asked} devices sent a usable reply, and "
             f"{self.needed} are needed; attempt {self.attempt} of {self.of}"
         )
+        if self.why:
+            words = f"round {self.round}: no secure sum: {self.why}; attempt {self.attempt} of {self.of}"
         return [Event("attempt", words, self.round), *device_events(self.round, self.refused, self.silent)]
 
 
@@ -136,13 +149,14 @@ class Trained:
 
 @dataclass(eq=False)
 class _State:
-    """Where a federation stands, and where that is written."""
+    """Where a federation stands, and where that is written; `start` is another whenever it is read."""
 
     folder: Path
     settings: FederationSettings
     server: Server
     done: int = 0
     repliers: list[list[int]] = field(default_factory=list)
+    start: bytes = field(default_factory=lambda: secrets.token_bytes(16))
 
     def save(self) -> None:
         who = np.array(json.dumps(self.repliers))
@@ -199,8 +213,7 @@ def federate(
     judged = None
     if settings.judge:
         task = replace(task_of(settings, state.done, state.server), train=False)
-        replies, _, _ = _ask(devices, task, devices.connected(), settings)  # whoever is there
-        judged = _judged(replies)
+        judged = _answers(devices, state, task, devices.connected(), 1).judged  # whoever is there
     return Trained(state.server.weights, state.done, judged)
 
 
@@ -223,6 +236,9 @@ def compare(
         stable: weights of the other.
         tell: called with everything that happens.
     """
+    if settings.secure_sums:
+        tell(Event("compared", "comparison: not possible with secure_sums, which show no device's own clicks"))
+        return None
     state = _State.load(folder, settings, model_of(settings).initial())
     server = replace(state.server, weights=candidate)
     task = replace(task_of(settings, state.done, server), train=False, judge=True, rival=stable)
@@ -244,9 +260,34 @@ def task_of(settings: FederationSettings, t: int, server: Server) -> Task:
     return Task(t, algorithm, sent, settings.schema, settings.features, settings.displayed, judge=settings.judge)
 
 
-def _judged(replies: Mapping[int, Reply]) -> Judgement | None:
-    """What the held-out clicks of all devices say."""
-    return combined([replies[client].sums["judged"] for client in sorted(replies) if "judged" in replies[client].sums])
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """What a cohort answered: rows of what was accepted, None if there is too little; the rest as in `RoundReport`."""
+
+    rows: Sums | None
+    judged: Judgement | None
+    accepted: list[int]
+    refused: dict[int, str]
+    silent: list[int]
+    answered: dict[int, float]
+    why: str = ""
+
+
+def _answers(devices: Devices, state: _State, task: Task, cohort: list[int], attempt: int) -> _Answers:
+    """Ask a cohort, each device in the clear or all in a secure sum."""
+    settings, least = state.settings, state.settings.waiting.least_replies
+    if settings.secure_sums:
+        found = ask_sum(devices, task, cohort, settings.waiting.timeout, state.start, attempt)
+        who, total = (found.accepted, found.refused, found.silent, found.answered), found.total
+        if total is None or len(found.accepted) < least:
+            return _Answers(None, None, *who, found.why)
+        judged = of_sum(total["judged"], len(found.accepted)) if task.judge else None
+        return _Answers({name: array[np.newaxis] for name, array in total.items()}, judged, *who)
+    replies, refused, silent = _ask(devices, task, cohort, settings)
+    judged = combined([replies[client].sums["judged"] for client in sorted(replies)]) if task.judge else None
+    enough = len(replies) >= least and task.train
+    rows = rows_of(task, replies) if enough else None
+    return _Answers(rows, judged, sorted(replies), refused, silent, dict(devices.answered))
 
 
 def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object]) -> RoundReport:
@@ -256,8 +297,8 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object])
         asked = time.monotonic()
         cohort = _cohort(devices, settings, state.done, tell)
         task = task_of(settings, state.done, state.server)
-        accepted, refused, silent = _ask(devices, task, cohort, settings)
-        if len(accepted) >= waiting.least_replies:
+        answers = _answers(devices, state, task, cohort, attempt)
+        if answers.rows is not None:
             break
         failed = FailedAttempt(
             state.done + 1,
@@ -266,36 +307,38 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object])
             round(time.time(), 3),
             waiting.least_replies,
             len(cohort),
-            sorted(accepted),
-            refused,
-            silent,
-            dict(devices.answered),
+            answers.accepted,
+            answers.refused,
+            answers.silent,
+            answers.answered,
             round(time.monotonic() - asked, 3),
+            answers.why,
         )
         _append(state.folder / "attempts.jsonl", failed)
         for event in failed.events():
             tell(event)
     else:
+        few = f"fewer than {waiting.least_replies} devices sent a usable reply"
         raise FultrError(
-            f"round {state.done + 1}: fewer than {waiting.least_replies} devices sent a usable reply in "
+            f"round {state.done + 1}: {f'no secure sum ({answers.why})' if answers.why else few} in "
             f"{waiting.attempts} attempts; earlier rounds are kept, and the same command resumes after them"
         )
-    rows = rows_of(task, accepted)
     algorithm = settings.algorithm()
-    state.server = server_round(algorithm, state.server, rows, len(accepted))
+    trained = {name: rows for name, rows in answers.rows.items() if name != "judged"}
+    state.server = server_round(algorithm, state.server, trained, len(answers.accepted))
     state.done += 1
-    state.repliers.append(sorted(accepted))
+    state.repliers.append(answers.accepted)
     believed = broadcast(algorithm, state.server).estimation.get("pooled")
     return RoundReport(
         state.done,
         settings.rounds,
         len(cohort),
-        sorted(accepted),
-        refused,
-        silent,
-        dict(devices.answered),
+        answers.accepted,
+        answers.refused,
+        answers.silent,
+        answers.answered,
         float(np.linalg.norm(state.server.weights - before)),
-        _judged(accepted),
+        answers.judged,
         [] if believed is None else believed.tolist(),
         round(time.monotonic() - begun, 3),
         attempt,

@@ -87,6 +87,7 @@ class FederationSettings:
         norm_limit: of an update: one with a larger norm is refused.
         normalised: are the features that devices log scaled to [0, 1] within each query?
         stage: what happens to replies between device and server.
+        secure_sums: does the server see only the sum of what devices send?
         model: what the ranker's weights mean.
         seed: of cohorts.
     """
@@ -105,6 +106,7 @@ class FederationSettings:
     norm_limit: float = setting(100.0, "Updates with a larger norm are refused.", above=0)
     normalised: bool = setting(True, "Are the features in the devices' logs scaled to [0, 1] within each query?")
     stage: StageSettings = StageSettings()
+    secure_sums: bool = setting(False, "The server sees only the sum of what devices send.")
     model: str = setting("linear", "Model of the ranker.", choices=MODELS)
     seed: int = setting(0, "Cohorts follow from it.", least=0, most=2**40)
 
@@ -116,6 +118,9 @@ class FederationSettings:
             found = f"{len(self.names)} texts, {len({*self.names} - {''})} of them different names"
             raise SettingError("feature_names", f"expected {self.features} different names, found {found}")
         check_aggregation(self.aggregation, self.stage)
+        if self.secure_sums and self.aggregation.aggregation != "mean":
+            found = self.aggregation.aggregation
+            raise SettingError("aggregation", f"expected mean with secure_sums, which show only a sum; found {found}")
         least = self.waiting.least_replies
         if self.cohort and self.cohort < least:
             raise SettingError("cohort", f"expected at least least_replies = {least}, found {self.cohort}")

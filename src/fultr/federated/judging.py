@@ -97,6 +97,16 @@ def combined(rows: Sequence[Float64s]) -> Judgement | None:
     return Judgement(float(means[0]), float(means[1]), float(errors[0]), float(errors[1]), n)
 
 
+def of_sum(row: Float64s, devices: int) -> Judgement | None:
+    """What the sum over so many devices says, of which nobody knows the parts; None without held-out clicks.
+
+    >>> of_sum(np.array([4.0, 3.0, 2.0]), devices=2)
+    Judgement(ranked=0.75, displayed=0.5, ranked_error=None, displayed_error=None, devices=2)
+    """
+    weight, ranked, displayed = (float(value) for value in row[:3])
+    return Judgement(ranked / weight, displayed / weight, None, None, devices) if weight > 0 else None
+
+
 @dataclass(frozen=True)
 class Comparison:
     """How much higher a candidate puts clicked documents than the stable version, on the same held-out clicks.

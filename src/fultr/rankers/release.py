@@ -158,7 +158,7 @@ class ReleaseKey:
             line = path.read_bytes()
         except OSError as error:
             raise FultrError(f"{path}: cannot be read: {error.strerror}") from None
-        _require_cryptography()
+        require_cryptography("checking a release")
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -181,7 +181,7 @@ def sign_release(release: Release, key: Ed25519PrivateKey) -> bytes:
 
 def open_release(data: bytes, key: ReleaseKey) -> Release:
     """The release in a file, if the federation that the key belongs to has signed it."""
-    _require_cryptography()
+    require_cryptography("checking a release")
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -258,8 +258,9 @@ def _is_text(value: object, most: int) -> bool:
     return isinstance(value, str) and len(value) <= most and value.isprintable()
 
 
-def _require_cryptography() -> None:
+def require_cryptography(what: str) -> None:
+    """Say what to install if `cryptography` is missing, which something needs."""
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise FultrError("checking a release needs cryptography: pip install 'fultr[flower]'") from None
+        raise FultrError(f"{what} needs cryptography: pip install 'fultr[flower]'") from None

@@ -16,7 +16,7 @@ _USUAL = ("round", "estimate", "evaluate", "read", "device")
 
 
 @click.command()
-@click.argument("what", nargs=-1, type=click.Choice([*_USUAL, "flower", "deployment"]))
+@click.argument("what", nargs=-1, type=click.Choice([*_USUAL, "privacy", "flower", "deployment"]))
 @json_option
 def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits.
@@ -31,6 +31,9 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
       evaluate    NDCG of 32 rankers, against one
       read        reading a LETOR file, against scikit-learn
       device      the log of a device, against appending to a file
+      privacy     secure sums of 10, 100 and 1,000 devices: milliseconds of a
+                  device and seconds of the server; needs
+                  pip install 'fultr[flower]'
       flower      a round, against the same in Flower's simulation engine;
                   needs pip install 'fultr[flower]'
       deployment  rounds of 3, 5 and 10 nodes over TLS on this machine, against
@@ -52,6 +55,10 @@ def _measured(name: str) -> list[Figure]:
             from fultr.cli.bench.device import device_log
 
             return [speed.Figure(*row) for row in device_log()]
+        case "privacy":
+            from fultr.cli.bench.privacy import secure_sums
+
+            return [speed.Figure(*row) for row in secure_sums()]
         case "flower":
             from fultr.cli.bench.flower import flower_round
 

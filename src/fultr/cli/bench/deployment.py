@@ -21,7 +21,7 @@ from fultr.deploy.folder import Deployment, free_port, init_deployment, load_dep
 from fultr.deploy.processes import memory
 from fultr.deploy.services import running, service_processes
 from fultr.deploy.training import follow, read_settings, submit
-from fultr.device.answer import LocalDevices
+from fultr.device.local import LocalDevices
 from fultr.federated.federate import federate
 from fultr.federated.federation import fill_in
 from fultr.study.fill_devices import fill_devices

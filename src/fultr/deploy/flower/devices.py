@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,12 +35,14 @@ class FlowerDevices:
     Attributes:
         grid: Flower's.
         directory: the file that says so, see `fultr.deploy.control.register_nodes`.
+        enrolled: the signed list of keys for secure sums, see `fultr.deploy.enrolment`.
         tell: called with trouble on the way.
         answered: seconds that each device of the last question took.
     """
 
     grid: Grid
     directory: Path
+    enrolled: Path
     tell: Callable[[Event], object] = lambda event: None
     answered: dict[int, float] = field(default_factory=dict)
 
@@ -55,20 +57,38 @@ class FlowerDevices:
 
     def ask(self, task: Task, clients: list[int], timeout: float) -> dict[int, Reply | str]:
         """Send the task to these devices and collect their replies until all have arrived, or time is up."""
+        replies = self.post(dict.fromkeys(clients, task_bytes(task)), task.round, timeout)
+        return {client: r if isinstance(r, str) else read_reply(task, r) for client, r in replies.items()}
+
+    def post(self, contents: Mapping[int, bytes], t: int, timeout: float) -> dict[int, bytes | str]:
+        """Send each of some devices its message, and collect what they answer until all have, or time is up."""
         begun = time.monotonic()
-        deadline, nodes, content = begun + timeout, self._nodes(), record_of(task_bytes(task))
-        devices = {nodes[client]: client for client in clients if client in nodes}
-        messages = [Message(content, n, MessageType.TRAIN, ttl=timeout, group_id=str(task.round)) for n in devices]
+        deadline, nodes = begun + timeout, self._nodes()
+        devices = {nodes[client]: client for client in contents if client in nodes}
+        records = {content: record_of(content) for content in set(contents.values())}
+        messages = [
+            Message(records[contents[client]], node, MessageType.TRAIN, ttl=timeout, group_id=str(t))
+            for node, client in devices.items()
+        ]
         answers: _Answers = SimpleQueue()
         self._send(messages, deadline, answers)
         self.answered.clear()
-        found: dict[int, Reply | str] = {}
+        found: dict[int, bytes | str] = {}
         with suppress(Empty):
             while len(found) < len(devices):
                 node, answer, when = answers.get(timeout=max(deadline - time.monotonic(), 0.0))
                 self.answered[devices[node]] = round(when - begun, 3)
-                found[devices[node]] = answer if isinstance(answer, str) else read_reply(task, answer)
+                found[devices[node]] = answer
         return found
+
+    def enrolment(self) -> bytes:
+        """The signed list of the devices' keys for secure sums."""
+        try:
+            return self.enrolled.read_bytes()
+        except OSError as error:
+            raise FultrError(
+                f"{self.enrolled}: cannot be read: {error.strerror}; fultr deploy init writes it"
+            ) from None
 
     def _send(self, messages: list[Message], deadline: float, answers: _Answers) -> None:
         """Send messages, and put their answers into a queue as they come, until the deadline.

@@ -22,12 +22,13 @@ import httpx
 from fultr.core.errors import FultrError, one_line
 from fultr.core.files import locked, written_whole
 from fultr.deploy.flower.internals import HEARTBEAT_SECONDS, Fleet, Letter, connected, why
-from fultr.deploy.keys import load_node_key, load_public_key
+from fultr.deploy.keys import load_node_key, load_public_key, load_sum_key
 from fultr.deploy.superlink import FILES
 from fultr.device.log import DeviceLog
 from fultr.device.node_settings import NodeSettings
 from fultr.device.policy import DevicePolicy
 from fultr.device.store import take_release
+from fultr.federated.privacy.enrolment import SumIdentity
 from fultr.rankers.release import RELEASE_FILE, ReleaseKey
 
 _FIRST_PAUSE, _GROWTH = 0.4, 1.6  # seconds between two questions after an answer; then ever longer
@@ -124,6 +125,7 @@ def _listen(
 ) -> None:
     """Ask for tasks and answer them until told to stop, or the connection is lost."""
     pace, look, said = Pace(settings.slowest_poll), 0.0, ""
+    identity = _identity(folder)
     with _heartbeats(fleet) as lost:
         while not stop.is_set():
             if lost.is_set():
@@ -140,11 +142,25 @@ def _listen(
                 continue
             pace.busy()
             look = min(look, time.monotonic() + _AFTER_TASK)
-            if not _reply(folder, settings, fleet, letter, tell):
+            if not _reply(folder, settings, fleet, letter, tell, identity):
                 stop.wait(_AFTER_REFUSAL)
 
 
-def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, tell: Callable[[Told], None]) -> bool:
+def _identity(folder: Path) -> SumIdentity | None:
+    """What the node takes part in secure sums with, if it is enrolled for them."""
+    if not (folder / "sums.key").exists() or not (folder / "signing.pub").exists():
+        return None
+    return SumIdentity(load_sum_key(folder / "sums.key"), ReleaseKey.read(folder / "signing.pub"))
+
+
+def _reply(
+    folder: Path,
+    settings: NodeSettings,
+    fleet: Fleet,
+    letter: Letter,
+    tell: Callable[[Told], None],
+    identity: SumIdentity | None,
+) -> bool:
     """Answer a message; False if it was refused."""
     from fultr.device.mailbox import answer_message  # what trains is loaded when there is something to train
     from fultr.federated.wire import REFUSAL
@@ -152,7 +168,7 @@ def _reply(folder: Path, settings: NodeSettings, fleet: Fleet, letter: Letter, t
     begun = time.monotonic()
     try:
         policy = DevicePolicy.read(folder / "node.toml")  # its owner may have changed it
-        content, words = answer_message(folder / settings.log, letter.content, policy, run=letter.run)
+        content, words = answer_message(folder / settings.log, letter.content, policy, letter.run, identity)
     except FultrError as error:
         content, words = REFUSAL, f"refused all tasks until the policy is mended: {error}"
     seconds = time.monotonic() - begun

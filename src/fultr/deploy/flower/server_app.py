@@ -41,7 +41,8 @@ def main(grid: Grid, context: Context) -> None:
     job = config.pop("job")
     settings = FederationSettings.of(config)
     make_folder(state)
-    devices = FlowerDevices(grid, deployment.directory, _teller(EventLog(state / "events.jsonl")))
+    tell = _teller(EventLog(state / "events.jsonl"))
+    devices = FlowerDevices(grid, deployment.directory, deployment.enrolment, tell)
     try:
         with locked(state / ".lock", f"{state}: another run is at work there"):
             if job == "train":
