@@ -63,9 +63,9 @@ if b"fultr\\0node" in pathlib.Path("/proc/self/cmdline").read_bytes():
     here, well, deliver = pathlib.Path(__file__).parent, mailbox.answer_message, FleetHttpClient.PushObject
     word = "well"
 
-    def answer_message(log, content, policy, run):
+    def answer_message(log, content, policy, *others):
         global word
-        sent, words = well(log, content, policy, run)
+        sent, words = well(log, content, policy, *others)
         task = read_task(content)
         (here / f"asked-{task.round}").touch()
         told = (here / "behaviour").read_text().split()

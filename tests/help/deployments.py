@@ -40,7 +40,7 @@ def allow(node: Path, **policy: object) -> None:
     lines = path.read_text().splitlines()
     for name, value in policy.items():
         (at,) = (i for i, line in enumerate(lines) if line.startswith(f"{name} ="))
-        lines[at] = f"{name} = {value!r}".replace("'", '"')
+        lines[at] = f"{name} = {_toml(value)}"
     path.write_text("\n".join(lines) + "\n")
 
 
