@@ -74,6 +74,7 @@ class Round:
         seconds: that the round took; None if that is not known.
         judged: the weights before the round, by held-out clicks.
         examination: of each rank after the round, as the server estimates it.
+        why: there was no secure sum; empty without one.
     """
 
     number: int
@@ -86,6 +87,7 @@ class Round:
     seconds: float | None = None
     judged: Judgement | None = None
     examination: tuple[float, ...] = ()
+    why: str = ""
 
     def outcomes(self) -> dict[int, Outcome]:
         """What became of asking each device."""
@@ -99,6 +101,8 @@ class Round:
 
         >>> Round(3, accepted=(0,), refused={1: "it refused", 4: "it refused"}, silent=(2,)).trouble()
         ['devices 1 and 4 refused to answer', 'no answer from device 2']
+        >>> Round(3, completed=False, accepted=(0, 1, 2), why="a device was lost").trouble()
+        ['attempt 1 failed: no secure sum: a device was lost']
         """
         lines, by_reason = [], dict[str, list[int]]()
         for device, why in sorted(self.refused.items()):
@@ -112,7 +116,7 @@ class Round:
         if not self.completed:
             asked = len(self.accepted) + len(self.refused) + len(self.silent)
             usable = f"{len(self.accepted)} of {asked} devices sent a usable reply, too few"
-            lines.insert(0, f"attempt {self.attempt} failed: {usable}")
+            lines.insert(0, f"attempt {self.attempt} failed: {f'no secure sum: {self.why}' if self.why else usable}")
         return lines
 
 
@@ -264,6 +268,7 @@ def read_line(line: bytes | Mapping[str, Any], completed: bool) -> Round | None:
         _real(said.get("seconds")),
         _judgement(said.get("judged")),
         _listed(said.get("examination"), _real),
+        why[:_SHOWN] if isinstance(why := said.get("why"), str) else "",
     )
 
 

@@ -48,7 +48,7 @@ class Judgement:
         displayed: in the order in which they were displayed.
         ranked_error: standard error over devices; None with fewer than two.
         displayed_error: likewise.
-        devices: with held-out clicks.
+        devices: with held-out clicks; of a secure sum, all that are in it.
     """
 
     ranked: float
