@@ -22,7 +22,7 @@ from fultr.deploy.keys import days_left, load_certificate, load_public_key, load
 from fultr.deploy.training import read_settings
 from fultr.device.node_settings import NodeSettings
 from fultr.device.policy import DevicePolicy
-from fultr.federated.privacy.enrolment import open_enrolment
+from fultr.federated.privacy.enrolment import open_enrolment, read_enrolment
 from fultr.rankers.release import ReleaseKey
 
 if importlib.util.find_spec("flwr") is None:
@@ -194,6 +194,11 @@ def test_a_node_that_has_no_key_for_secure_sums_gets_one(tmp_path):
         "nodes/node-2/sums.pub",
         "superlink/sum-keys/node-2.pub",
     ]
+    shutil.rmtree(folder / "nodes/node-2")  # removed as the README says, and made again
+    (folder / "superlink/node-keys/node-2.pub").unlink()
+    init_deployment(folder, 2)
+    made = load_sum_key(folder / "nodes/node-2/sums.key").public
+    assert read_enrolment((folder / "superlink/enrolment.txt").read_bytes()).keys[1] == made
 
 
 def test_deleted_certificate_is_renewed(tmp_path):

@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from help.device_logs import opened, raw_bytes
 from help.tasks import SMALL, a_task, at, use
 
+from fultr import FultrError
 from fultr.device.answer import REFUSAL, answer
 from fultr.device.ledger import read_history
 from fultr.device.mailbox import answer_message
@@ -20,7 +21,7 @@ from fultr.federated.messages import Reply, Task
 from fultr.federated.privacy.enrolment import Enrolment, SumIdentity, sign_enrolment
 from fultr.federated.privacy.fixed_point import added
 from fultr.federated.privacy.masks import SumKey
-from fultr.federated.privacy.secure_sum import Masked, shares_for, unmask
+from fultr.federated.privacy.secure_sum import MISSING, Masked, shares_for, unmask
 from fultr.federated.sum_wire import (
     Invitation,
     Question,
@@ -283,3 +284,22 @@ def test_planted_values_are_in_nothing_that_is_sent(logs, tmp_path):
     secret = KEYS[0].private.private_bytes_raw()
     assert secret not in server.sent
     assert secret not in raw_bytes(path)
+
+
+def test_two_models_in_one_round_decode_nothing(logs):
+    """Device 0 is sent another model than the others, so that it would stand out in the sum."""
+    others, alone = Server(logs, a_task()), Server(logs, a_task(client_rate=0.9))
+    for place in range(1, 5):
+        others.invite(place)
+    assert isinstance(alone.invite(0), bytes)
+    others.first[0] = alone.first[0]
+    second = {i: read_revealed(others.session, i, others.ask(i)) for i in range(1, 5)}
+    assert others.ask(0) == REFUSAL  # it is in another session
+    there = np.ones(5, bool)
+    asked = question_bytes(Question(alone.session.digest, there, shares_for(alone.session, 0, others.first)))
+    revealed = read_revealed(alone.session, 0, reveal_sum(logs[0], asked, IDENTITIES[0]))
+    assert revealed[1:] == (MISSING,) * 4  # nor can it read the others' shares
+    assert {row[0] for row in second.values()} == {MISSING}
+    for answers in (second, {**second, 0: revealed}):
+        with pytest.raises(FultrError, match="shares of a device's seed are left, and 4 are needed"):
+            unmask(others.session, others.first, answers)

@@ -306,11 +306,11 @@ def _write_node(place: Path, folder: Path, node: str, address: str) -> None:
 
 
 def _write_sum_key(place: Path, home: Path) -> None:
-    """Give a node on this machine a key for secure sums, unless it has one."""
+    """Give a node on this machine a key for secure sums, unless it has one; the server knows the key that it has."""
     if not (home / "sums.key").exists():
         write_sum_key(home / "sums.key", home / "sums.pub", home.name)
     public = place / "superlink" / "sum-keys" / f"{home.name}.pub"
-    if not public.exists():
+    if not public.exists() or public.read_bytes() != (home / "sums.pub").read_bytes():
         _copy(home / "sums.pub", public)
 
 

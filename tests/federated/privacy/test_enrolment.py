@@ -55,7 +55,7 @@ def test_a_list_that_cannot_be_one(given_, message):
         Enrolment(*given_)
 
 
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, len(SIGNED) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_a_changed_list_is_refused(changes):
     content = bytearray(SIGNED)
