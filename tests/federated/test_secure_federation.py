@@ -30,7 +30,7 @@ def filled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("logs")
     for i in range(DEVICES):
         with opened(folder / f"{i}.db") as log:
-            use(log, impressions=30, clicks=20 + i, seed=i)
+            use(log, impressions=90, clicks=70 + i, seed=i)  # some 20 are held out, at random
     return folder
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from help.sums import RUN, Cohort
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fultr.core.errors import FultrError
@@ -166,6 +166,7 @@ def test_changed_messages_are_refused_or_read_within_their_limits(which, changes
     ),
     st.binary(max_size=300),
 )
+@example(INVITATION, {}, [("cohort", "u1", [0, 2**63])], b"")
 def test_invented_messages_are_refused_or_read_within_their_limits(begin, head, described, rest):
     text = json.dumps({**head, "arrays": described}).encode()
     read_all(begin + len(text).to_bytes(4, "big") + text + rest)
