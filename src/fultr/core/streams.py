@@ -42,6 +42,8 @@ class Purpose(IntEnum):
     LAMBDA_BATCHES = 14
     RANDOM_RANKING = 15
     ADVERSARIES = 16
+    NOISE = 17
+    CLIENT_NOISE = 18
     BOOTSTRAP = 40
     HALVES = 41
     HELD_OUT = 60
