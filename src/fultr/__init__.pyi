@@ -12,6 +12,7 @@ from .data.load import load as load
 from .data.ranking import RankingData as RankingData
 from .device.log import DeviceLog as DeviceLog
 from .device.search import Search as Search
+from .federated.privacy.settings import Privacy as Privacy
 from .federated.settings import Aggregation as Aggregation
 from .federated.settings import Estimator as Estimator
 from .federated.settings import FedAvg as FedAvg

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,10 +13,14 @@ import fultr
 from fultr.device.local import LocalDevices
 from fultr.federated.federate import federate
 from fultr.federated.federation import FederationSettings, Replay
-from fultr.federated.privacy import STAGES
-from fultr.federated.privacy.stage import Sums, stage_of
+from fultr.federated.privacy import PRIVACY, STAGES
+from fultr.federated.privacy.accountant import LEAST_COHORT
+from fultr.federated.privacy.randomness import Randomness, Words
+from fultr.federated.privacy.settings import Privacy
+from fultr.federated.privacy.stage import Shapes, Sums, stage_of
 from fultr.federated.settings import StageSettings
 from fultr.study.fill_devices import PERIOD, fill_devices
+from fultr.study.seeded import SeededRandomness
 
 DEVICES, ROUNDS, NORM, SHIFT = 5, 3, 0.05, 0.25
 
@@ -26,16 +31,22 @@ class Bounded:
 
     seen: ClassVar[list[set[str]]] = []
 
-    def init(self, size: int) -> Sums:
+    def init(self, shapes: Shapes) -> Sums:
         return {"rounds": np.zeros(1), "norm": np.array([NORM])}
 
-    def client(self, state: Sums, replies: Sums) -> Sums:
+    def broadcast(self, state: Sums) -> Sums:
+        return {"norm": state["norm"]}
+
+    def travels(self, shapes: Shapes) -> Shapes:
+        return shapes
+
+    def client(self, sent: Sums, replies: Sums, draws: Sequence[Words]) -> Sums:
         lengths = np.linalg.norm(replies["update"], axis=1, keepdims=True)
-        update = replies["update"] * np.minimum(1, state["norm"] / np.maximum(lengths, 1e-30))
+        update = replies["update"] * np.minimum(1, sent["norm"] / np.maximum(lengths, 1e-30))
         self.seen.append(set(replies))
         return {name: SHIFT + (update if name == "update" else rows / 2) for name, rows in replies.items()}
 
-    def server(self, state: Sums, total: Sums, clients: float) -> tuple[Sums, Sums]:
+    def server(self, state: Sums, total: Sums, clients: float, random: Randomness) -> tuple[Sums, Sums]:
         whole = {name: array - SHIFT * clients for name, array in total.items()}
         assert np.linalg.norm(whole["update"]) <= NORM * clients * (1 + 1e-6)
         whole = {name: array if name == "update" else 2 * array for name, array in whole.items()}
@@ -91,6 +102,30 @@ def test_devices_and_simulation_give_the_same_bits(data, logs, tmp_path, bounded
     assert trained.weights.tobytes() == run.ranker.weights.tobytes()
 
 
+@pytest.fixture(scope="module")
+def many_logs(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("many")
+    paths = [folder / f"device-{u}.db" for u in range(LEAST_COHORT)]
+    fill_devices(paths, data, periods=ROUNDS)
+    return dict(enumerate(paths))
+
+
+@pytest.mark.parametrize("mode", PRIVACY)
+@pytest.mark.parametrize(("propensity", "quantile"), [("none", 0), ("shrunk", 0.5)])
+def test_private_devices_and_simulation_give_the_same_bits(data, many_logs, tmp_path, mode, quantile, propensity):
+    noise = {"noise_multiplier": 1.0, "population": LEAST_COHORT, "participations": ROUNDS, "clip_quantile": quantile}
+    chosen = {"privacy": mode, "cohort": LEAST_COHORT, "delta": 1e-5, "update_bound": 1.0, **noise}
+    settings = settings_of(data, propensity=propensity, **chosen)
+    devices = LocalDevices(many_logs, replay=Replay(0.0, PERIOD), random=SeededRandomness(0))
+    trained = federate(devices, settings, tmp_path, random=SeededRandomness(0))
+    users = fultr.FiniteUsers(LEAST_COHORT)
+    run = fultr.simulate(data, settings.algorithm(), clients=LEAST_COHORT, rounds=ROUNDS, population=users, splits=())
+    assert np.linalg.norm(trained.weights) > 0.01
+    assert trained.weights.tobytes() == run.ranker.weights.tobytes()
+    assert trained.privacy is not None
+    assert run.settings["privacy"] == trained.privacy.as_mapping()
+
+
 def test_a_stage_sees_the_whole_reply(data, logs, tmp_path, bounded):
     """The update, the estimator's sums, counts and the judgement all leave a device."""
     federate(
@@ -124,6 +159,32 @@ def test_threads_do_not_matter(data, bounded, stage):
     assert one.tobytes() == three.tobytes()
 
 
+@pytest.mark.parametrize("mode", PRIVACY)
+def test_threads_do_not_matter_with_privacy(data, mode):
+    privacy = Privacy(mode, noise_multiplier=1.0, population=1000)
+    options = dict(clients=150, rounds=2, splits=())
+    algorithm = fultr.FedIPS(stage=StageSettings(privacy=privacy), propensity=fultr.Estimator("shrunk"))
+    one, three = (fultr.simulate(data, algorithm, threads=n, **options).ranker.weights for n in (1, 3))
+    assert one.tobytes() == three.tobytes()
+
+
+@pytest.mark.parametrize("mode", PRIVACY)
+def test_a_private_run_resumes_with_the_same_bits(data, tmp_path, mode):
+    privacy = Privacy(mode, noise_multiplier=1.0, population=1000, participations=2, rounds_apart=2, clip_quantile=0.5)
+    algorithm, path = fultr.FedIPS(stage=StageSettings(privacy=privacy)), tmp_path / "run.npz"
+    options = dict(clients=150, rounds=4, splits=(), checkpoint=path, checkpoint_every=2)
+
+    def stop(done: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fultr.simulate(data, algorithm, on_round=stop, **options)
+    resumed = fultr.simulate(data, algorithm, **options).ranker.weights
+    whole = fultr.simulate(data, algorithm, **{**options, "checkpoint": None}).ranker.weights
+    assert resumed.tobytes() == whole.tobytes()
+
+
 def test_a_stage_has_the_parameters_that_it_has_a_field_for(monkeypatch):
     monkeypatch.setitem(STAGES._places, "scaled", f"{__name__}:Scaled")
     assert stage_of(MoreSettings("scaled")) == Scaled(3.0)
@@ -154,13 +215,19 @@ def _with_more(sums: Sums) -> Sums:
 def test_a_stage_that_returns_something_else_is_refused(data, monkeypatch, half, change, message):
     @dataclass(frozen=True)
     class Odd:
-        def init(self, size: int) -> Sums:
+        def init(self, shapes: Shapes) -> Sums:
             return {}
 
-        def client(self, state: Sums, replies: Sums) -> Sums:
+        def broadcast(self, state: Sums) -> Sums:
+            return {}
+
+        def travels(self, shapes: Shapes) -> Shapes:
+            return shapes
+
+        def client(self, sent: Sums, replies: Sums, draws: Sequence[Words]) -> Sums:
             return change(replies) if half == "client" else replies
 
-        def server(self, state: Sums, total: Sums, clients: float) -> tuple[Sums, Sums]:
+        def server(self, state: Sums, total: Sums, clients: float, random: Randomness) -> tuple[Sums, Sums]:
             return state, change(total) if half == "server" else total
 
     monkeypatch.setitem(STAGES._places, "odd", "")

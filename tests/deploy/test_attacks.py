@@ -24,7 +24,8 @@ import pytest
 from help.deployments import DISPLAYED, FEATURES, allow, small_deployment, time_limit
 
 from fultr.device.log import DeviceLog
-from fultr.federated.federate import model_of, task_of
+from fultr.federated.budget import model_of
+from fultr.federated.federate import task_of
 from fultr.federated.federation import FederationSettings
 from fultr.federated.fedips import Server
 from fultr.federated.messages import Task

@@ -22,7 +22,8 @@ from fultr.device.answer import answer
 from fultr.device.local import LocalDevices
 from fultr.device.log import DeviceLog
 from fultr.device.policy import DevicePolicy
-from fultr.federated.federate import Trained, federate, model_of, task_of
+from fultr.federated.budget import model_of
+from fultr.federated.federate import Trained, federate, task_of
 from fultr.federated.federation import FederationSettings
 from fultr.federated.fedips import Server
 from fultr.federated.messages import Reply, Task

@@ -9,7 +9,8 @@ import numpy as np
 from fultr import DeviceLog
 from fultr.device.ledger import Moment
 from fultr.device.policy import DevicePolicy
-from fultr.federated.federate import model_of, task_of
+from fultr.federated.budget import model_of
+from fultr.federated.federate import task_of
 from fultr.federated.federation import FederationSettings
 from fultr.federated.fedips import Server
 from fultr.federated.messages import Task

@@ -23,6 +23,7 @@ from fultr.cli.options import (
 from fultr.cli.stopping import resumable
 from fultr.core.errors import FultrError
 from fultr.core.settings import leaves
+from fultr.federated.privacy.settings import Privacy
 from fultr.federated.settings import Estimator
 from fultr.rankers.settings import LambdaLinear
 from fultr.study.settings import Adversaries, FiniteUsers, RunSettings
@@ -89,12 +90,18 @@ def simulate(
       fultr simulate --server adam --server-rate 0.1 --gamma 2
       fultr simulate --click-model cascade --continues 0.5
       fultr simulate --adversaries 0.2 --strength 100 --aggregation clipped
+      fultr simulate --privacy correlated --epsilon 1 --population 1000000
       fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine
     """
     given = given_settings(settings)
     chosen = RunSettings.of(given)
     for name in given.keys() - chosen.relevant().keys():
-        needed = ((FiniteUsers, "--users"), (Adversaries, "--adversaries"), (Estimator, "an estimated --propensity"))
+        needed = (
+            (FiniteUsers, "--users"),
+            (Adversaries, "--adversaries"),
+            (Estimator, "an estimated --propensity"),
+            (Privacy, "--privacy"),
+        )
         need = next(words for record, words in needed if name in leaves(record))
         raise FultrError(f"{option_name(name)} makes no difference to this run: it needs {need}")
     run = _train(chosen, data, dict(fold=fold, merge=merge, sentinel=sentinel or "auto"), seed, out, threads)
@@ -149,6 +156,8 @@ def _write(run: Simulation, out: Path) -> None:
 def _print(run: Simulation, settings: RunSettings, out: Path | None, *, as_json: bool) -> None:
     import numpy as np
 
+    from fultr.federated.privacy.accountant import Guarantee
+
     curve = {"round": run.curve.rounds.tolist(), **{name: v.tolist() for name, v in run.curve.ndcg.items()}}
     last = {name: values[-1].tolist() for name, values in vars(run.weighing).items() if name != "rounds"}
     if as_json:
@@ -163,5 +172,7 @@ def _print(run: Simulation, settings: RunSettings, out: Path | None, *, as_json:
         ranks = [[f"{k}", f"{u:.3f}", f"{t:.3f}", f"{m:.2f}"] for k, (u, t, m) in enumerate(weighed, 1)]
         head = ["rank", "estimated examination", "true examination", "weight, of the correct one"]
         print_table([head, *ranks], title="In the last round")
+    if run.settings["privacy"] is not None:
+        print(f"Privacy: {Guarantee(**run.settings['privacy'])}")
     if out is not None:
         say(f"Ranker: {out / 'ranker.json'}  (curve.csv, settings.json and checkpoint.npz are beside it)")

@@ -14,11 +14,24 @@ from numpy.typing import NDArray
 
 from fultr.core.errors import FultrError
 from fultr.device.batches import Chosen, Shape, choose, close_batches, read_chosen
-from fultr.device.ledger import Asked, Entry, Moment, Outcome, complete, enter, move_clock, over_limit, spoil
+from fultr.device.ledger import (
+    Asked,
+    Entry,
+    Moment,
+    Outcome,
+    complete,
+    enter,
+    move_clock,
+    over_limit,
+    over_participation,
+    spoil,
+)
 from fultr.device.policy import DevicePolicy
+from fultr.device.records import Window, read_window
 from fultr.device.sqlite import clear_errors, open_file, transaction
 from fultr.device.view import current_schema
 from fultr.federated.messages import Reply, Task, check_said, check_task, least_propensity, reply_to
+from fultr.federated.privacy.settings import noise_of
 from fultr.federated.settings import Estimator
 from fultr.rankers.schema import schema_digest
 
@@ -116,9 +129,7 @@ def _answer(
         tell(str(error))
         return REFUSAL
     try:
-        records = read_chosen(connection, path, training, shape, policy)
-        judged_by = None if held_out is None else read_chosen(connection, path, held_out, shape, policy)
-        reply = bounded(reply_to(task, records, judged_by), training, held_out, policy)
+        reply = _reply(connection, path, task, policy, shape, training, held_out)
     except Exception as error:
         spoil(connection, number, f"nothing was sent: {error or type(error).__name__}")
         raise
@@ -126,9 +137,36 @@ def _answer(
     return reply
 
 
+def _reply(
+    connection: sqlite3.Connection,
+    path: Path,
+    task: Task,
+    policy: DevicePolicy,
+    shape: Shape,
+    training: Chosen | None,
+    held_out: Chosen | None,
+) -> Reply:
+    """What is sent: with privacy, zeros if there is nothing to train on."""
+    if training is None:
+        none = read_window(
+            connection,
+            path,
+            schema=shape.schema,
+            width=shape.width,
+            displayed=shape.displayed,
+            window=Window(0, 0, 0, 0),
+        )
+        return reply_to(task, none, None)
+    records = read_chosen(connection, path, training, shape, policy)
+    judged_by = None if held_out is None else read_chosen(connection, path, held_out, shape, policy)
+    reply = reply_to(task, records, judged_by)
+    return reply if task.algorithm.privacy else bounded(reply, training, held_out, policy)  # it has bounds of its own
+
+
 def asked_by(task: Task, run: int = 0) -> Asked:
-    """What a task asks for, in the policy's words."""
+    """What a task asks for, in the policy's words; with privacy, a run that is resumed is the same run."""
     source = task.algorithm.propensity
+    run = task.training if task.algorithm.privacy and task.training else run
     kinds = []
     if task.train:
         kinds += ["update", "examination"] if isinstance(source, Estimator) else ["update"]
@@ -148,6 +186,9 @@ def _check_willing(asked: Asked, task: Task, policy: DevicePolicy) -> None:
     smallest = least_propensity(task.algorithm)
     if smallest < policy.least_propensity:
         raise FultrError(f"propensity: {smallest:g} may occur, and {policy.least_propensity:g} is the least")
+    noise = 0.0 if task.algorithm.privacy is None else noise_of(task.algorithm.privacy)
+    if noise < policy.least_noise:
+        raise FultrError(f"privacy: the task's noise multiplier is {noise:g}, and {policy.least_noise:g} the least")
 
 
 def _shape(connection: sqlite3.Connection, path: Path, task: Task, policy: DevicePolicy) -> Shape:
@@ -156,7 +197,7 @@ def _shape(connection: sqlite3.Connection, path: Path, task: Task, policy: Devic
     if schema_digest(text) != task.schema or width != task.features:
         raise FultrError("features: the task is about others than the log's")
     longest = connection.execute("SELECT max(documents) FROM impressions WHERE schema = ?", (schema,)).fetchone()[0]
-    displayed = policy.displayed or longest
+    displayed = policy.displayed or longest or (task.displayed if task.algorithm.privacy else None)
     if displayed is None:
         raise FultrError("the log has no impressions")
     if displayed != task.displayed:
@@ -172,12 +213,24 @@ def _admitted(
     asked: Asked,
     now: Moment,
     note: str,
-) -> tuple[int, Chosen, Chosen | None]:
-    """Enter an answer, if there may be one; returns its number in the ledger, and what it is made from."""
-    ticks = move_clock(connection, now)
-    if (reason := over_limit(connection, policy, ticks)) is not None:
+) -> tuple[int, Chosen | None, Chosen | None]:
+    """Enter an answer, if there may be one; returns its number in the ledger, and what it is made from.
+
+    With privacy, a device that has too little to train on sends zeros: whether it has is nobody's business.
+    """
+    ticks, privacy = move_clock(connection, now), task.algorithm.privacy
+    most, apart = policy.participations, policy.rounds_apart
+    if privacy is not None:
+        most, apart = min(most, privacy.participations), max(apart, privacy.rounds_apart)
+    reason = over_limit(connection, policy, ticks) or over_participation(connection, asked, most, apart)
+    if reason is not None:
         raise FultrError(reason)
-    training, held_out = choose(connection, "training", shape, policy), None
+    try:
+        training, held_out = choose(connection, "training", shape, policy), None
+    except FultrError as error:
+        if privacy is None:
+            raise
+        return enter(connection, Entry(now.time, "answered", f"zeros: {error}", asked), ticks), None, None
     if task.judge:
         try:
             held_out = choose(connection, "held out", shape, policy)

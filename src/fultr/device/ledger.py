@@ -165,6 +165,29 @@ def over_limit(connection: sqlite3.Connection, policy: DevicePolicy, ticks: floa
     return None
 
 
+def over_participation(connection: sqlite3.Connection, asked: Asked, most: int, apart: int) -> str | None:
+    """Why a run gets no answer now that already had some, in words; None if it may have one.
+
+    Args:
+        connection: to the log.
+        asked: the run, and the round.
+        most: answers to a run.
+        apart: rounds from one answer to the next.
+    """
+    rounds = [
+        int(told)
+        for (told,) in connection.execute(
+            "SELECT round FROM ledger WHERE outcome = 'answered' AND run = ?", (str(asked.run)[:_DIGITS],)
+        )
+    ]
+    if len(rounds) >= most:
+        return f"{len(rounds)} answers to this run, and the limit is {most}"
+    nearest = min((abs(asked.round - round_) for round_ in rounds), default=apart)
+    if nearest < apart:
+        return f"{nearest} rounds from another answer to this run, and the limit is {apart}"
+    return None
+
+
 def _counts(connection: sqlite3.Connection, ticks: float) -> tuple[int, int]:
     """Answers in all, and in the last 24 hours."""
     found = connection.execute(

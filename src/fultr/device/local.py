@@ -19,6 +19,7 @@ from fultr.federated.federation import Replay
 from fultr.federated.messages import Reply, Task, reply_to
 from fultr.federated.privacy.enrolment import Enrolment, SumIdentity, sign_enrolment
 from fultr.federated.privacy.masks import SumKey
+from fultr.federated.privacy.randomness import SYSTEM, Randomness, Words, system_words
 from fultr.rankers.release import ReleaseKey, require_cryptography
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ class LocalDevices:
         policy: of every device. By default rounds may follow one another at once.
         replay: rounds that take one period of the logs each, to compare with a simulation: of the policy only
             `held_out` counts then, and nothing is entered in ledgers. None: devices answer as they would elsewhere.
+        random: where the devices' own noise comes from; only a simulation has anything but the operating system.
         answered: seconds that each took for the last question.
     """
 
     logs: Mapping[int, Path]
     policy: DevicePolicy = DevicePolicy(seconds_apart=0)
     replay: Replay | None = None
+    random: Randomness = SYSTEM
     answered: dict[int, float] = field(default_factory=dict)
 
     def connected(self) -> list[int]:
@@ -53,7 +56,8 @@ class LocalDevices:
         for client in clients:
             begun = time.monotonic()
             if self.replay is not None:
-                found[client] = replayed(self.logs[client], task, self.replay, self.policy.held_out)
+                words = self.random.client(task.round, client)
+                found[client] = replayed(self.logs[client], task, self.replay, self.policy.held_out, words)
             else:
                 reply = answer(self.logs[client], task, self.policy)
                 found[client] = reply if isinstance(reply, Reply) else "it refused"
@@ -90,7 +94,7 @@ class LocalDevices:
         return {client: SumIdentity(SumKey.generate(), pinned) for client in self.logs}
 
 
-def replayed(path: Path, task: Task, replay: Replay, held_out: float) -> Reply:
+def replayed(path: Path, task: Task, replay: Replay, held_out: float, words: Words = system_words) -> Reply:
     """What a device replies that trains on a period of its log, without policy and ledger."""
     since, until = replay.span(task.round)
     with DeviceLog.open(path, retention=None) as log:
@@ -100,4 +104,4 @@ def replayed(path: Path, task: Task, replay: Replay, held_out: float) -> Reply:
         records = log.records(since=since, until=until, displayed=task.displayed)
         with log._reader() as connection:
             seed = held_out_seed(connection)
-    return reply_to(task, *records.split(held_out if task.judge else 0.0, seed))
+    return reply_to(task, *records.split(held_out if task.judge else 0.0, seed), words)

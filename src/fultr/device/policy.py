@@ -46,6 +46,11 @@ class DevicePolicy:
     )
     only_sums: bool = setting(False, "Answer only in secure sums, never in the clear.")
     least_summed: int = setting(3, "Devices in a secure sum, at least, also if the server cheats.", least=3)
+    participations: int = setting(2000, "Answers to one run, at most; with privacy, to one training.", least=0)
+    rounds_apart: int = setting(0, "Rounds from one answer to a run to the next, at least.", least=0)
+    least_noise: float = setting(
+        0.0, "Noise multiplier of the tasks that it answers, at least; 0: also those without privacy.", least=0
+    )
     displayed: int = setting(0, "Ranks that count, K; 0: those of the longest list in the log.", least=0, most=1000)
 
     def __post_init__(self) -> None:

@@ -23,14 +23,16 @@ from fultr.core.errors import FultrError, one_line
 from fultr.core.files import written_whole
 from fultr.core.settings import leaves
 from fultr.core.streams import Purpose, generator
+from fultr.federated.budget import cost_of, model_of, noised_judgement, private_settings, willing
 from fultr.federated.events import Event, device_events
 from fultr.federated.federation import FederationSettings, Waiting
 from fultr.federated.fedips import Server, broadcast, server_round
 from fultr.federated.judging import Comparison, Judgement, combined, compared, of_sum
 from fultr.federated.messages import Limits, Reply, Task, objection, rows_of
+from fultr.federated.privacy.accountant import Guarantee
+from fultr.federated.privacy.randomness import SYSTEM, Randomness
 from fultr.federated.privacy.stage import Sums
 from fultr.federated.summing import ask_sum
-from fultr.rankers.model import Model, model_named
 
 
 class Devices(Protocol):
@@ -70,6 +72,8 @@ class RoundReport:
         examination: of each rank, as the server now estimates it; empty if it does not.
         seconds: that it took.
         attempt: from 1.
+        privacy: what all rounds so far cost, see `Guarantee`; None without privacy. With it, everything else here that
+            depends on what devices sent follows from noised sums.
     """
 
     round: int
@@ -84,12 +88,15 @@ class RoundReport:
     examination: list[float]
     seconds: float
     attempt: int
+    privacy: dict[str, Any] | None = None
 
     def events(self) -> list[Event]:
         """The round, and each device that was of no use in it."""
         words = f"round {self.round} of {self.of}: {len(self.accepted)} of {self.asked} devices"
         if self.judged is not None:
             words += f"; held-out clicks {self.judged.ranked:.4f} (displayed {self.judged.displayed:.4f})"
+        if self.privacy is not None:
+            words += f"; epsilon so far {self.privacy['epsilon']:.3f} per device"
         return [Event("round", words, self.round), *device_events(self.round, self.refused, self.silent)]
 
 
@@ -139,17 +146,22 @@ class Trained:
     Attributes:
         weights: float32 [features].
         rounds: that were done.
-        judged: the final weights, by held-out clicks.
+        judged: the final weights, by held-out clicks; with privacy, those before the last round.
+        privacy: what all rounds cost; None without privacy.
     """
 
     weights: Float32s
     rounds: int
     judged: Judgement | None
+    privacy: Guarantee | None = None
 
 
 @dataclass(eq=False)
 class _State:
-    """Where a federation stands, and where that is written; `start` is another whenever it is read."""
+    """Where a federation stands, and where that is written.
+
+    `start` is another whenever it is read; `training` is the number that devices know it by.
+    """
 
     folder: Path
     settings: FederationSettings
@@ -157,10 +169,12 @@ class _State:
     done: int = 0
     repliers: list[list[int]] = field(default_factory=list)
     start: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    training: int = field(default_factory=lambda: 1 + secrets.randbits(50))
 
     def save(self) -> None:
         who = np.array(json.dumps(self.repliers))
-        arrays = {**self.server.as_arrays(), "done": np.array(self.done), "repliers": who}
+        counts = {"done": np.array(self.done), "repliers": who, "training": np.array(self.training)}
+        arrays = {**self.server.as_arrays(), **counts}
         save_checkpoint(self.folder / "checkpoint.npz", _identity(self.settings), arrays)
 
     @classmethod
@@ -168,15 +182,19 @@ class _State:
         path = folder / "checkpoint.npz"
         if not path.exists():
             algorithm, model = settings.algorithm(), model_of(settings)
-            return cls(folder, settings, Server.initial(algorithm, model, first, settings.displayed))
+            server = Server.initial(algorithm, model, first, settings.displayed, judge=settings.judge)
+            return cls(folder, settings, server)
         arrays = load_checkpoint(path, _identity(settings))
         done, repliers = int(arrays.pop("done")), json.loads(str(arrays.pop("repliers")))
-        return cls(folder, settings, Server.from_arrays(arrays), done, repliers)
+        training = int(arrays.pop("training"))
+        return cls(folder, settings, Server.from_arrays(arrays), done, repliers, training=training)
 
 
 def _identity(settings: FederationSettings) -> dict[str, Any]:
     """The settings that must not change when a run is resumed: not its length, and not how patient it is."""
-    free = ("rounds", *leaves(Waiting))
+    free = (
+        {*leaves(Waiting)} if settings.algorithm().privacy else {"rounds", *leaves(Waiting)}
+    )  # noise is for all rounds
     return {name: value for name, value in settings.as_mapping().items() if name not in free}
 
 
@@ -187,6 +205,7 @@ def federate(
     *,
     first: Float32s | None = None,
     tell: Callable[[Event], object] = lambda event: None,
+    random: Randomness = SYSTEM,
 ) -> Trained:
     """Run the rounds that are left, and write a checkpoint after each.
 
@@ -197,7 +216,9 @@ def federate(
             attempts.jsonl, a `FailedAttempt` per line.
         first: w_0; zero if None.
         tell: called with everything that happens.
+        random: where the server's noise comes from; only a simulation has anything but the operating system.
     """
+    settings = private_settings(settings)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = _State.load(folder, settings, model_of(settings).initial() if first is None else first)
@@ -205,16 +226,18 @@ def federate(
         tell(Event("resumed", f"resuming after round {state.done} of {settings.rounds}", state.done))
     _drop_reports(folder / "progress.jsonl", state.done)
     while state.done < settings.rounds:
-        report = _one_round(devices, state, tell)
+        report = _one_round(devices, state, tell, random)
         state.save()
         _append(folder / "progress.jsonl", report)
         for event in report.events():
             tell(event)
-    judged = None
-    if settings.judge:
+    judged, cost = None, cost_of(settings, state.done)
+    if cost is not None:
+        judged = noised_judgement(settings, state.server)
+    elif settings.judge:
         task = replace(task_of(settings, state.done, state.server), train=False)
         judged = _answers(devices, state, task, devices.connected(), 1).judged  # whoever is there
-    return Trained(state.server.weights, state.done, judged)
+    return Trained(state.server.weights, state.done, judged, cost)
 
 
 def compare(
@@ -239,6 +262,9 @@ def compare(
     if settings.secure_sums:
         tell(Event("compared", "comparison: not possible with secure_sums, which show no device's own clicks"))
         return None
+    if settings.algorithm().privacy is not None:
+        tell(Event("compared", "comparison: none with privacy, whose budget covers training alone"))
+        return None
     state = _State.load(folder, settings, model_of(settings).initial())
     server = replace(state.server, weights=candidate)
     task = replace(task_of(settings, state.done, server), train=False, judge=True, rival=stable)
@@ -248,16 +274,19 @@ def compare(
     return compared([accepted[client].sums["judged"] for client in sorted(accepted)])
 
 
-def model_of(settings: FederationSettings) -> Model:
-    """The model of the federation's ranker."""
-    return model_named(settings.model, settings.features)
-
-
-def task_of(settings: FederationSettings, t: int, server: Server) -> Task:
+def task_of(settings: FederationSettings, t: int, server: Server, training: int = 0) -> Task:
     """What devices are asked in round t, from 0."""
     algorithm = settings.algorithm()
-    sent = broadcast(algorithm, server)
-    return Task(t, algorithm, sent, settings.schema, settings.features, settings.displayed, judge=settings.judge)
+    return Task(
+        t,
+        algorithm,
+        broadcast(algorithm, server),
+        settings.schema,
+        settings.features,
+        settings.displayed,
+        judge=settings.judge,
+        training=training,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,19 +313,20 @@ def _answers(devices: Devices, state: _State, task: Task, cohort: list[int], att
         judged = of_sum(total["judged"], len(found.accepted)) if task.judge else None
         return _Answers({name: array[np.newaxis] for name, array in total.items()}, judged, *who)
     replies, refused, silent = _ask(devices, task, cohort, settings)
-    judged = combined([replies[client].sums["judged"] for client in sorted(replies)]) if task.judge else None
+    told = [replies[client].sums["judged"] for client in sorted(replies) if "judged" in replies[client].sums]
+    judged = combined(told) if told else None
     enough = len(replies) >= least and task.train
     rows = rows_of(task, replies) if enough else None
     return _Answers(rows, judged, sorted(replies), refused, silent, dict(devices.answered))
 
 
-def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object]) -> RoundReport:
+def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object], random: Randomness) -> RoundReport:
     settings, before, begun = state.settings, state.server.weights, time.monotonic()
     waiting = settings.waiting
     for attempt in range(1, waiting.attempts + 1):
         asked = time.monotonic()
-        cohort = _cohort(devices, settings, state.done, tell)
-        task = task_of(settings, state.done, state.server)
+        cohort = _cohort(devices, state, tell)
+        task = task_of(settings, state.done, state.server, state.training)
         answers = _answers(devices, state, task, cohort, attempt)
         if answers.rows is not None:
             break
@@ -325,7 +355,9 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object])
         )
     algorithm = settings.algorithm()
     trained = {name: rows for name, rows in answers.rows.items() if name != "judged"}
-    state.server = server_round(algorithm, state.server, trained, len(answers.accepted))
+    private = algorithm.privacy is not None
+    expected = settings.cohort if private else len(answers.accepted)
+    state.server = server_round(algorithm, state.server, trained, expected, random)
     state.done += 1
     state.repliers.append(answers.accepted)
     believed = broadcast(algorithm, state.server).estimation.get("pooled")
@@ -338,16 +370,20 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object])
         answers.silent,
         answers.answered,
         float(np.linalg.norm(state.server.weights - before)),
-        answers.judged,
+        noised_judgement(settings, state.server) if private else answers.judged,
         [] if believed is None else believed.tolist(),
         round(time.monotonic() - begun, 3),
         attempt,
+        None if (cost := cost_of(settings, state.done)) is None else cost.as_mapping(),
     )
 
 
-def _cohort(devices: Devices, settings: FederationSettings, t: int, tell: Callable[[Event], object]) -> list[int]:
-    """The devices that are asked in round t, once enough are connected."""
+def _cohort(devices: Devices, state: _State, tell: Callable[[Event], object]) -> list[int]:
+    """The devices that are asked in the next round, once enough are connected."""
+    settings, t = state.settings, state.done
     there = _connected(devices, settings, tell)
+    if (privacy := settings.algorithm().privacy) is not None:
+        there = willing(privacy, there, state.repliers)
     if not settings.cohort or settings.cohort >= len(there):
         return there
     drawn = generator(settings.seed, Purpose.COHORT, t).choice(len(there), settings.cohort, replace=False)

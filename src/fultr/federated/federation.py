@@ -14,6 +14,7 @@ from fultr.core.files import written_whole
 from fultr.core.settings import REQUIRED, build, check, flatten, leaves, setting
 from fultr.core.settings_file import plain_names, read_settings
 from fultr.core.toml import parse_toml, read_text
+from fultr.federated.privacy.settings import Privacy
 from fultr.federated.settings import (
     Aggregation,
     Estimator,
@@ -121,9 +122,20 @@ class FederationSettings:
         if self.secure_sums and self.aggregation.aggregation != "mean":
             found = self.aggregation.aggregation
             raise SettingError("aggregation", f"expected mean with secure_sums, which show only a sum; found {found}")
+        if self.secure_sums and isinstance(self.stage.privacy, Privacy):
+            raise SettingError("secure_sums", "expected false with privacy: the two do not work together yet")
         least = self.waiting.least_replies
         if self.cohort and self.cohort < least:
             raise SettingError("cohort", f"expected at least least_replies = {least}, found {self.cohort}")
+        if isinstance(self.stage.privacy, Privacy):
+            if not self.cohort:
+                raise SettingError(
+                    "cohort", "expected a number with privacy: what is divided by must not depend on who replies"
+                )
+            if self.stage.privacy.secret_cohorts:
+                raise SettingError(
+                    "secret_cohorts", "expected false: reports and checkpoints of a federation name who took part"
+                )
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ they are made; where a stage or an aggregation must see single replies, each has
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,8 @@ from fultr.federated.credit.clipping import clipped
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.judging import judge_order
 from fultr.federated.optimisers.step import average, initial_state, step
-from fultr.federated.privacy.stage import Sums, stage_of
+from fultr.federated.privacy.randomness import SYSTEM, Randomness, Words, system_words
+from fultr.federated.privacy.stage import Shapes, Sums, single_replies, stage_of
 from fultr.federated.settings import Estimator, FedIPS
 from fultr.rankers.model import Model
 from fultr.rankers.training import training_with
@@ -39,14 +41,17 @@ class Server:
     aggregation: Arrays
 
     @classmethod
-    def initial(cls, algorithm: FedIPS, model: Model, weights: Float32s, displayed: int) -> Server:
-        """Before the first round, with w_0 and lists of so many documents."""
+    def initial(
+        cls, algorithm: FedIPS, model: Model, weights: Float32s, displayed: int, *, judge: bool = False
+    ) -> Server:
+        """Before the first round, with w_0 and lists of so many documents; do clients judge w_t, too?"""
         source = algorithm.propensity
         estimation: Arrays = {}
         if isinstance(source, Estimator):
             estimation = ESTIMATORS[source.kind].init(source, model.features, displayed)
         optimiser = initial_state(algorithm.server, weights.size)
-        return cls(weights, optimiser, estimation, stage_of(algorithm.stage).init(weights.size), {})
+        stage = stage_of(algorithm.stage).init(_shapes(algorithm, model, displayed, judge))
+        return cls(weights, optimiser, estimation, stage, {})
 
     def as_arrays(self) -> Arrays:
         """Everything by name, for a checkpoint."""
@@ -79,15 +84,27 @@ def broadcast(algorithm: FedIPS, server: Server) -> Broadcast:
     """What the server sends in a round (line 3)."""
     source = algorithm.propensity
     estimation = ESTIMATORS[source.kind].broadcast(source, server.estimation) if isinstance(source, Estimator) else {}
-    return Broadcast(server.weights, estimation, server.stage)
+    return Broadcast(server.weights, estimation, stage_of(algorithm.stage).broadcast(server.stage))
 
 
-def nothing(algorithm: FedIPS, model: Model, displayed: int, rows: int = 1) -> Sums:
+def nothing(algorithm: FedIPS, model: Model, displayed: int, rows: int = 1, *, judge: bool = False) -> Sums:
     """The sum of no replies: what clients send by name, each in its row or all in the only one.
 
     "update" are the changes of the weights, "trained" counts the clients that had any credit; the rest is the
-    estimator's.
+    estimator's, and "judged", where clients judge w_t. A stage may have something else travel instead.
     """
+    shapes = stage_of(algorithm.stage).travels(_shapes(algorithm, model, displayed, judge))
+    return {name: np.zeros((rows, *shape)) for name, shape in shapes.items()}
+
+
+def _shapes(algorithm: FedIPS, model: Model, displayed: int, judge: bool) -> Shapes:
+    """The shapes of what one client has to say, before any stage."""
+    said = _unsaid(algorithm, model, displayed, 1)
+    return {**{name: rows.shape[1:] for name, rows in said.items()}, **({"judged": (3,)} if judge else {})}
+
+
+def _unsaid(algorithm: FedIPS, model: Model, displayed: int, rows: int) -> Sums:
+    """What clients have to say, before they and any stage have done anything."""
     source = algorithm.propensity
     sums: Sums = {"update": np.zeros((rows, model.size)), "trained": np.zeros((rows, 1))}
     if isinstance(source, Estimator):
@@ -106,6 +123,8 @@ def client_round(
     evidence: Float32s | None = None,
     held_out: Records | None = None,
     rival: Float32s | None = None,
+    judge: bool = False,
+    draws: Sequence[Words] | None = None,
 ) -> Float64s:
     """What clients do in a round (lines 4 to 10): their replies, in order, are added to `total`.
 
@@ -119,12 +138,14 @@ def client_round(
         evidence: what each client remembers of earlier rounds; changed.
         held_out: records of the only client that its ranker is judged by; it replies "judged", see `judge_order`.
         rival: weights of a second ranker that is judged by the same.
+        judge: are clients asked to judge? Where a stage must not show who has nothing held out, these send zeros.
+        draws: random words for each client's own noise; the operating system's if None.
 
     Returns:
         What clicks were divided by, [impressions, K].
     """
-    singly = algorithm.stage.stage != "none"
-    replies = nothing(algorithm, model, records.display.ranks, records.clients) if singly else total
+    singly = single_replies(algorithm.stage)
+    replies = _unsaid(algorithm, model, records.display.ranks, records.clients) if singly else total
     estimates = _estimates(algorithm, sent, records, replies, evidence)
     examination = known if estimates is None else each_impression(estimates, records.log.offsets)
     if examination is None:
@@ -137,12 +158,17 @@ def client_round(
     told: Sums = {}
     if held_out is not None and estimates is not None:
         told["judged"] = judge_order(model, sent.weights, held_out, estimates.mean(axis=1)[0], rival)[np.newaxis]
+    elif judge:
+        told["judged"] = np.zeros((records.clients, 3 if rival is None else 4))
     if singly:
-        given = replies | told
-        replies = dict(stage_of(algorithm.stage).client(sent.stage, given))
-        _check_stage(algorithm.stage.stage, given, replies)
-        replies["update"] = replies["update"].astype(np.float32)  # as it travels
-        told = replies
+        stage, given = stage_of(algorithm.stage), replies | told
+        if draws is None:
+            draws = [system_words] * records.clients
+        wanted = stage.travels({name: rows.shape[1:] for name, rows in given.items()})
+        told = dict(stage.client(sent.stage, given, draws))
+        _check_stage(algorithm.stage.stage, {name: (records.clients, *shape) for name, shape in wanted.items()}, told)
+        if "update" in told:
+            told["update"] = told["update"].astype(np.float32)  # as it travels
     add_rows(total, told)
     return examination
 
@@ -151,19 +177,20 @@ def judgement(
     algorithm: FedIPS, model: Model, sent: Broadcast, records: Records, held_out: Records, rival: Float32s | None
 ) -> Float64s:
     """What one client replies that is only to judge, see `judge_order`: its records tell it what to divide by."""
-    unsent = nothing(algorithm, model, records.display.ranks)
+    unsent = _unsaid(algorithm, model, records.display.ranks, 1)
     estimates = _estimates(algorithm, sent, records, unsent, None)
     if estimates is None:
         raise FultrError("propensity: only a simulation knows it; give numbers, or name an estimator")
     return judge_order(model, sent.weights, held_out, estimates.mean(axis=1)[0], rival)
 
 
-def _check_stage(stage: str, given: Sums, found: Sums) -> None:
+def _check_stage(stage: str, wanted: Shapes, found: Sums) -> None:
     """Refuse what a stage made of replies or their sum if it cannot be added up in their place."""
-    for name in (*given, *found):
-        wanted, shape = (np.shape(sums[name]) if name in sums else "nothing" for sums in (given, found))
-        if wanted != shape:
-            raise FultrError(f"stage {stage}: expected {name} of shape {wanted} from it, found {shape}")
+    for name in (*wanted, *found):
+        expected = wanted.get(name, "nothing")
+        shape = np.shape(found[name]) if name in found else "nothing"
+        if expected != shape:
+            raise FultrError(f"stage {stage}: expected {name} of shape {expected} from it, found {shape}")
 
 
 def _estimates(
@@ -179,7 +206,9 @@ def _estimates(
     return np.tile(given, (records.clients, 1, 1))
 
 
-def server_round(algorithm: FedIPS, server: Server, replies: Sums, clients: float) -> Server:
+def server_round(
+    algorithm: FedIPS, server: Server, replies: Sums, clients: float, random: Randomness = SYSTEM
+) -> Server:
     """What the server makes of what a cohort of so many clients sent (line 11).
 
     Args:
@@ -187,10 +216,12 @@ def server_round(algorithm: FedIPS, server: Server, replies: Sums, clients: floa
         server: what the server knows.
         replies: one row per client, in the order of their numbers; for the mean, the sums of parts will do.
         clients: how many the cohort has, or is expected to have.
+        random: where noise comes from.
     """
     given, aggregation = aggregated(algorithm.aggregation, server.aggregation, replies)
-    stage, sums = stage_of(algorithm.stage).server(server.stage, given, clients)
-    _check_stage(algorithm.stage.stage, given, sums)
+    stage, sums = stage_of(algorithm.stage).server(server.stage, given, clients, random)
+    if algorithm.privacy is None:
+        _check_stage(algorithm.stage.stage, {name: array.shape for name, array in given.items()}, sums)
     divisor = clients if algorithm.average_over == "cohort" else sums["trained"][0]
     update = average(sums["update"], divisor)
     weights, optimiser = step(algorithm.server, server.optimiser, server.weights, update)

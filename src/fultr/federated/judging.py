@@ -107,6 +107,32 @@ def of_sum(row: Float64s, devices: int) -> Judgement | None:
     return Judgement(ranked / weight, displayed / weight, None, None, devices) if weight > 0 else None
 
 
+def noised(moments: Float64s, deviation: float, devices: int) -> Judgement | None:
+    """The judgement that noised sums over devices make; None if noise leaves nothing of the weight.
+
+    Args:
+        moments: [8] weight, gain in the ranker's order and in the displayed one, as shares of a bound; weight squared;
+            weight x gain and gain squared, of the one and of the other.
+        deviation: of the noise in each.
+        devices: that the sums are expected to be of.
+
+    >>> sums = 1000 * np.array([0.5, 0.25, 0.25, 0.25, 0.125, 0.0625, 0.125, 0.0625])  # all devices alike
+    >>> found = noised(sums, deviation=5.0, devices=1000)
+    >>> found.ranked, round(found.ranked_error, 4) == round(5 * (1 + 0.5**2) ** 0.5 / 500, 4)
+    (0.5, True)
+    """
+    weight, *gains = moments[:3]
+    if weight < 2 * deviation:
+        return None
+    means, errors = [], []
+    for gain, product, squared in zip(gains, moments[4::2], moments[5::2], strict=True):
+        mean = min(max(float(gain / weight), 0.0), 1.0)
+        spread = max(float(squared - 2 * mean * product + mean**2 * moments[3]), 0.0)  # of devices about the mean
+        means.append(mean)
+        errors.append(float(np.sqrt(spread + deviation**2 * (1 + mean**2)) / weight))
+    return Judgement(means[0], means[1], errors[0], errors[1], devices)
+
+
 @dataclass(frozen=True)
 class Comparison:
     """How much higher a candidate puts clicked documents than the stable version, on the same held-out clicks.

@@ -20,7 +20,10 @@ from fultr.core.arrays import Float32s
 from fultr.core.checks import check_number
 from fultr.core.errors import FultrError, one_line
 from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, judgement, nothing
-from fultr.federated.privacy.stage import Sums
+from fultr.federated.privacy.private import vector_objection
+from fultr.federated.privacy.randomness import Words, system_words
+from fultr.federated.privacy.settings import noise_of
+from fultr.federated.privacy.stage import Sums, stage_of
 from fultr.federated.settings import Estimator, FedIPS, check_propensity
 from fultr.rankers.model import Model, model_named
 
@@ -45,6 +48,8 @@ class Task:
         train: is an update asked for, with the estimator's sums?
         judge: is a judgement of w_t by held-out clicks asked for?
         rival: weights of a second ranker, to be judged by the same clicks.
+        training: a number of the training, which stays the same if that is interrupted and resumed; by it a device
+            counts how often it took part. 0: there is none.
     """
 
     round: int
@@ -56,6 +61,7 @@ class Task:
     train: bool = True
     judge: bool = False
     rival: Float32s | None = None
+    training: int = 0
 
     @property
     def model(self) -> Model:
@@ -66,9 +72,9 @@ class Task:
         """All that a reply holds, by name: its shape and type."""
         shapes: dict[str, tuple[int, ...]] = {}
         if self.train:
-            sums = nothing(self.algorithm, self.model, self.displayed)
+            sums = nothing(self.algorithm, self.model, self.displayed, judge=self.judge)
             shapes = {name: rows.shape[1:] for name, rows in sums.items()}
-        if self.judge:
+        if self.judge and self.algorithm.privacy is None:
             shapes["judged"] = (3,) if self.rival is None else (4,)
         return {name: (shape, np.float32 if name == "update" else np.float64) for name, shape in shapes.items()}
 
@@ -85,6 +91,7 @@ def check_said(task: Task) -> None:
             raise FultrError(f"{name}: expected true or false")
     if not (task.train or task.judge) or (task.rival is not None and not task.judge):
         raise FultrError("the task asks for nothing")
+    check_number("training", task.training, least=0, most=2**53, whole=True)
 
 
 def check_task(task: Task) -> None:
@@ -92,7 +99,12 @@ def check_task(task: Task) -> None:
     check_said(task)
     if not isinstance(task.algorithm.propensity, Estimator):
         check_propensity(task.algorithm.propensity, task.displayed)
+    if task.algorithm.privacy is not None:
+        if not task.train or task.rival is not None:
+            raise FultrError("privacy: a judgement without an update is not accounted for")
+        noise_of(task.algorithm.privacy)
     sent = {"weights": task.sent.weights, **task.sent.estimation}
+    sent |= {f"stage {name}": array for name, array in task.sent.stage.items()}
     wanted = dict(_sent_arrays(task.algorithm, task.features, task.displayed))
     if task.rival is not None:
         sent["rival"], wanted["rival"] = task.rival, wanted["weights"]
@@ -106,12 +118,12 @@ def check_task(task: Task) -> None:
 
 @lru_cache(maxsize=8)
 def _sent_arrays(algorithm: FedIPS, features: int, displayed: int) -> dict[str, tuple[tuple[int, ...], type]]:
-    """What the server sends beside what its stage has to say, by name: shape and type."""
+    """What the server sends, by name: shape and type."""
     model = model_named(algorithm.model, features)
     sent = broadcast(algorithm, Server.initial(algorithm, model, model.initial(), displayed))
-    return {
-        name: (array.shape, array.dtype.type) for name, array in ({"weights": sent.weights} | sent.estimation).items()
-    }
+    arrays = {"weights": sent.weights, **sent.estimation}
+    arrays |= {f"stage {name}": array for name, array in sent.stage.items()}
+    return {name: (array.shape, array.dtype.type) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,18 +140,29 @@ class Reply:
     sums: Mapping[str, NDArray[Any]]
 
 
-def reply_to(task: Task, records: Records, held_out: Records | None) -> Reply:
+def reply_to(task: Task, records: Records, held_out: Records | None, words: Words = system_words) -> Reply:
     """What a device with these records replies: lines 4 to 9 of Algorithm 1 on its own log.
 
     Args:
         task: what it was asked.
         records: what it trains on.
         held_out: what it judges the ranker by, if it is asked to and has enough.
+        words: where its own noise comes from.
     """
     total = {name: np.zeros((1, *shape)) for name, (shape, _) in task.arrays().items()}
     if task.train:
         judged_by = held_out if task.judge else None
-        client_round(task.algorithm, task.model, task.sent, records, total, held_out=judged_by, rival=task.rival)
+        client_round(
+            task.algorithm,
+            task.model,
+            task.sent,
+            records,
+            total,
+            held_out=judged_by,
+            rival=task.rival,
+            judge=task.judge,
+            draws=[words],
+        )
     elif held_out is not None:
         total["judged"] += judgement(task.algorithm, task.model, task.sent, records, held_out, task.rival)
     sums = {name: rows[0] for name, rows in total.items()}
@@ -179,6 +202,8 @@ def objection(task: Task, reply: Reply, limits: Limits = Limits()) -> str | None
         found = _objection_to(name, values, *wanted[name], norms.get(name, np.inf))
         if found:
             return found
+    if "vector" in sums:
+        return vector_objection(stage_of(task.algorithm.stage), sums["vector"])
     return _objection_to_counts(task, sums, limits)
 
 
@@ -234,9 +259,10 @@ def _objection_to(name: str, values: Any, shape: tuple[int, ...], dtype: type, n
 
 def rows_of(task: Task, replies: Mapping[int, Reply]) -> Sums:
     """Replies that were accepted, by the devices' numbers: a row each, always in the order of these."""
-    rows = nothing(task.algorithm, task.model, task.displayed, len(replies))
+    rows = nothing(task.algorithm, task.model, task.displayed, len(replies), judge=task.judge)
     for i, client in enumerate(sorted(replies)):
         for name, array in replies[client].sums.items():
             if name in rows:
                 rows[name][i] = array
+    rows.pop("judged", None)  # it is combined by other rules
     return rows

@@ -14,6 +14,7 @@ from fultr.federated.credit import CREDITS
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.optimisers import OPTIMISERS
 from fultr.federated.privacy import STAGES
+from fultr.federated.privacy.settings import NoPrivacy, Privacy, privacy_setting
 from fultr.rankers.losses import BOUND_NO_RANK, LOSSES
 from fultr.rankers.model import MODELS
 
@@ -67,6 +68,7 @@ class ServerOptimiser:
         beta1: decay of the average of updates (momentum, adam, yogi).
         beta2: decay of the average of squared updates (adam, yogi).
         tau: degree of adaptivity: added to the root of the squared updates, which start at tau squared.
+        decay_rounds: round t, from 0, has the rate eta_g (1 - t / decay_rounds), and those after the last none.
     """
 
     server: str = setting("sgd", "Server optimiser.", choices=OPTIMISERS)
@@ -74,6 +76,9 @@ class ServerOptimiser:
     beta1: float = setting(0.9, "Decay of the average of updates (momentum, adam, yogi).", least=0, below=1)
     beta2: float = setting(0.99, "Decay of the average of squared updates (adam, yogi).", least=0, below=1)
     tau: float = setting(0.001, "Degree of adaptivity (adagrad, adam, yogi).", above=0)
+    decay_rounds: int | None = setting(
+        None, "Rounds over which the server's rate falls to zero, linearly.", least=1, zero="it stays"
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -94,6 +99,7 @@ class Estimator:
         estimate_memory: the server's sums of marginal likelihoods and of pairs of ranks are multiplied by this in every
             round.
         remember: a client that comes back still knows what it counted; fresh users remember nothing.
+        estimate_decay: as `decay_rounds` of the server, for F.
     """
 
     kind: str = setting("shrunk", "Estimator.", choices=ESTIMATORS)
@@ -106,6 +112,9 @@ class Estimator:
         0.9, "Share of the server's sums that is kept from round to round.", least=0, below=1
     )
     remember: bool = setting(False, "Clients that come back remember what they counted.")
+    estimate_decay: int | None = setting(
+        None, "Rounds over which the rate of the relevance function falls to zero.", least=1, zero="it stays"
+    )
 
     def __post_init__(self) -> None:
         check(self)
@@ -113,7 +122,7 @@ class Estimator:
     @property
     def relevance(self) -> ServerOptimiser:
         """The server optimiser of the relevance function F."""
-        return ServerOptimiser("adam", self.estimate_rate)
+        return ServerOptimiser("adam", self.estimate_rate, decay_rounds=self.estimate_decay)
 
 
 def propensity_setting(default: Any, named: tuple[str, ...], without: tuple[str, ...] = ()) -> Any:
@@ -178,12 +187,16 @@ class StageSettings:
 
     Attributes:
         stage: "none": replies are added up as they are.
+        privacy: "none", or a `Privacy`: noise that hides single devices.
     """
 
     stage: str = setting("none", "What happens to replies between client and server.", choices=STAGES)
+    privacy: Privacy | NoPrivacy = privacy_setting()
 
     def __post_init__(self) -> None:
         check(self)
+        if self.privacy != "none" and self.stage != "none":
+            raise SettingError("stage", f"expected none with privacy, which is a stage itself; found {self.stage}")
 
 
 @dataclass(frozen=True)
@@ -218,11 +231,13 @@ def check_aggregation(aggregation: Aggregation, stage: StageSettings) -> None:
 
     >>> check_aggregation(Aggregation("trimmed"), StageSettings("none"))
     """
-    if stage.stage != "none" and aggregation.aggregation != "mean":
-        found = aggregation.aggregation
+    found = aggregation.aggregation
+    if found != "mean" and stage.stage != "none":
         raise SettingError(
             "aggregation", f"expected mean with the stage {stage.stage}, which is about sums; found {found}"
         )
+    if found != "mean" and stage.privacy != "none":
+        raise SettingError("aggregation", f"expected mean with privacy, which is about sums; found {found}")
 
 
 @dataclass(frozen=True)
@@ -262,6 +277,13 @@ class FedIPS:
     def __post_init__(self) -> None:
         check(self)
         check_aggregation(self.aggregation, self.stage)
+        if self.stage.privacy != "none" and self.average_over == "repliers":
+            raise SettingError("average_over", "expected cohort with privacy: who had a click must not show")
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The settings of differential privacy; None without."""
+        return self.stage.privacy if isinstance(self.stage.privacy, Privacy) else None
 
 
 FedAvg = partial(FedIPS, propensity="none")

@@ -31,7 +31,7 @@ MOST_BYTES = 16_000_000
 _HEAD_BYTES, _DIMENSIONS = 64_000, 4
 _TYPES: dict[str, np.dtype[Any]] = {name: np.dtype(f"<{name}") for name in ("f4", "f8", "u1", "u8", "i8")}
 _NAMES = {kind.newbyteorder("="): name for name, kind in _TYPES.items()}
-_SCALARS = ("round", "schema", "features", "displayed", "train", "judge")
+_SCALARS = ("round", "schema", "features", "displayed", "train", "judge", "training")
 _KNOWN = leaves(FedIPS)
 # Of FedIPS; clients have no use for them.
 _SERVERS_OWN = {*leaves(ServerOptimiser), *leaves(Aggregation), "pairs", "initial", "average_over"}

@@ -22,6 +22,7 @@ from fultr.federated.privacy.stage import Sums
 from fultr.federated.settings import FedIPS
 from fultr.rankers.model import Model
 from fultr.study.adversaries import adversarial, poison
+from fultr.study.seeded import SeededRandomness
 from fultr.study.settings import Adversaries
 from fultr.study.users import Cohorts
 
@@ -53,7 +54,8 @@ def run_round(run: Simulated, t: int, server: Server, *, watch: bool = False) ->
     cohort = run.users.cohort(t)  # line 2
     sent = broadcast(run.algorithm, server)  # line 3
     replies, weighed = collect(run, t, sent, cohort, watch=watch)  # lines 4 to 10
-    return server_round(run.algorithm, server, replies, run.users.expected), weighed  # line 11
+    random = SeededRandomness(run.seed)
+    return server_round(run.algorithm, server, replies, run.users.expected, random), weighed  # line 11
 
 
 def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: bool = False) -> tuple[Sums, Float64s]:
@@ -72,6 +74,8 @@ def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: b
     replies = nothing(run.algorithm, run.model, run.display.ranks, rows)
     watched = np.zeros((len(parts), 5, run.display.ranks))
     needed = watch or run.algorithm.propensity == "known"
+    random, privacy = SeededRandomness(run.seed), run.algorithm.privacy
+    noised = privacy is not None and privacy.mode == "distributed"
 
     def work(i: int) -> None:
         begin, end = parts[i]
@@ -82,7 +86,10 @@ def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: b
             base, records = clicked(run, t, clients)
             true = run.click_model.examination_given_clicks(base, records.log) if needed else None
             remembered = None if run.evidence is None else run.evidence[clients]
-            used = client_round(run.algorithm, run.model, sent, records, total, known=true, evidence=remembered)
+            draws = [random.client(t, client) for client in clients.tolist()] if noised else None
+            used = client_round(
+                run.algorithm, run.model, sent, records, total, known=true, evidence=remembered, draws=draws
+            )
             if run.evidence is not None and remembered is not None:
                 run.evidence[clients] = remembered
             if watch and true is not None:

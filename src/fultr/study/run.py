@@ -151,6 +151,8 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
             if isinstance(fedips.propensity, Estimator):
                 client += 2.5e-6 + min(settings.sessions.queries, clicks) * (6e-7 + 1.6e-9 * width)
             client += width * {"mean": 0.0, "clipped": 5e-9}.get(fedips.aggregation.aggregation, 3e-8)
+            if fedips.privacy is not None:
+                client += width * (8e-7 if fedips.privacy.mode == "distributed" else 2e-8)
             return settings.rounds * settings.clients * client + points * evaluated + 0.2
         case "lambda-linear":
             return settings.lambda_linear.lambda_epochs * (train.documents * width * 1e-9 + evaluated) + 0.2

@@ -21,6 +21,7 @@ from fultr.core.errors import FultrError
 from fultr.data.ranking import Splits
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.fedips import Server
+from fultr.federated.privacy.accountant import Guarantee, settled, spent
 from fultr.federated.settings import Estimator, FedIPS, check_propensity
 from fultr.rankers.metrics import default_relevant_grade, mean_over_queries, ndcg_of_rankers
 from fultr.rankers.model import Model, model_named
@@ -28,7 +29,7 @@ from fultr.rankers.ranker import Ranker
 from fultr.study.policy import display, train_policy
 from fultr.study.rounds import Simulated, run_round
 from fultr.study.settings import Adversaries, FiniteUsers, FreshUsers, PolicySettings
-from fultr.study.users import attraction, cohorts
+from fultr.study.users import attraction, cohorts, limits_participation
 
 _SCORED_TOGETHER = 32  # rankers evaluated in one pass over the features
 
@@ -199,6 +200,7 @@ def simulate(
         check_choice("splits", split, ("valid", "test"))
     if not isinstance(algorithm.propensity, Estimator):
         check_propensity(algorithm.propensity, displayed)
+    algorithm, cost = _private(algorithm, clients, rounds, population, adversaries, data.train.width)
     grade = click_model.relevant_grade
     if grade is None:
         click_model = replace(click_model, relevant_grade=default_relevant_grade(data.train))
@@ -218,6 +220,7 @@ def simulate(
         "evaluate_every": int(evaluate_every),
         "k": int(k),
         "splits": list(splits),
+        "privacy": None if cost is None else cost.as_mapping(),
     }
     if isinstance(policy, PolicySettings):
         versions = np.stack([train_policy(data.train, policy, seed, version) for version in range(policies)])
@@ -235,7 +238,9 @@ def simulate(
     save = None
     if checkpoint is not None:
         # A run of fewer rounds is the beginning of a longer one: the number of rounds may differ.
-        identity = {**settings, "rounds": "any", "fingerprints": [part.fingerprint() for part in data]}
+        # With privacy it may not: the noise is for all rounds.
+        length = "any" if cost is None else int(rounds)
+        identity = {**settings, "rounds": length, "fingerprints": [part.fingerprint() for part in data]}
         save = partial(save_checkpoint, Path(checkpoint), identity)
         progress = _resumed(Path(checkpoint), identity, rounds) or progress
     run = Simulated(
@@ -244,7 +249,7 @@ def simulate(
         shown,
         click_model_of(click_model),
         attraction(data.train, shown, click_model),
-        cohorts(population, data.train, click_model, clients, seed),
+        cohorts(population, data.train, click_model, clients, seed, in_turn=limits_participation(algorithm)),
         sessions,
         seed,
         threads,
@@ -268,6 +273,32 @@ def simulate(
     return Simulation(
         ranker, _measure(progress, model, wanted, data, k, splits, threads), settings, _weighing(progress, wanted)
     )
+
+
+def _private(
+    algorithm: FedIPS,
+    clients: int,
+    rounds: int,
+    population: FreshUsers | FiniteUsers,
+    adversaries: Adversaries | None,
+    features: int,
+) -> tuple[FedIPS, Guarantee | None]:
+    """The algorithm with the noise of all rounds settled, and what they cost; as it is without privacy."""
+    privacy = algorithm.privacy
+    if privacy is None or rounds == 0:
+        return algorithm, None
+    if adversaries is not None:
+        raise SettingError("adversaries", "expected none with privacy: they would have to be bounded, too")
+    if isinstance(population, FiniteUsers):
+        if privacy.population not in (None, population.users):
+            raise SettingError("population", f"expected {population.users}, as users; found {privacy.population}")
+        if privacy.secret_cohorts != (population.sampling == "poisson"):
+            raise SettingError("sampling", "expected poisson with secret_cohorts, and only then")
+        privacy = replace(privacy, population=population.users)
+    size = model_named(algorithm.model, features).size
+    privacy = settled(privacy, cohort=clients, rounds=rounds, size=size)
+    stage = replace(algorithm.stage, privacy=privacy)
+    return replace(algorithm, stage=stage), spent(privacy, cohort=clients, rounds=rounds)
 
 
 def _resumed(checkpoint: Path, identity: dict[str, Any], rounds: int) -> _Progress | None:

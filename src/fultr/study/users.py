@@ -15,6 +15,7 @@ from fultr.core.arrays import Float32s, Float64s, Int32s, Int64s
 from fultr.core.checks import check_number
 from fultr.core.streams import Purpose, generator, uniforms
 from fultr.data.ranking import RankingData
+from fultr.federated.settings import FedIPS
 from fultr.rankers.metrics import default_relevant_grade
 from fultr.study.settings import FiniteUsers, FreshUsers
 
@@ -49,14 +50,19 @@ class _Fresh:
 
 
 class _Finite:
-    def __init__(self, users: FiniteUsers, train: RankingData, model: ClickModel, clients: int, seed: int) -> None:
+    def __init__(
+        self, users: FiniteUsers, train: RankingData, model: ClickModel, clients: int, seed: int, in_turn: bool
+    ) -> None:
         self.expected = float(clients)
-        self._users, self._clients, self._seed = users, clients, seed
+        self._users, self._clients, self._seed, self._in_turn = users, clients, seed, in_turn
         everyone = np.arange(users.users)
         self._severities = bias_severities(model, uniforms(seed, int(Purpose.BIAS_SEVERITY), 0, everyone))
         self.pools = _pools(train, users, seed)
 
     def cohort(self, round_: int) -> Int64s:
+        if self._in_turn:
+            order = generator(self._seed, Purpose.COHORT).permutation(self._users.users)
+            return np.sort(order[np.arange(round_ * self._clients, (round_ + 1) * self._clients) % order.size])
         random = generator(self._seed, Purpose.COHORT, round_)
         if self._users.sampling == "poisson":
             return np.flatnonzero(random.random(self._users.users) < self._clients / self._users.users)
@@ -67,13 +73,34 @@ class _Finite:
 
 
 def cohorts(
-    population: FreshUsers | FiniteUsers, train: RankingData, model: ClickModel, clients: int, seed: int
+    population: FreshUsers | FiniteUsers,
+    train: RankingData,
+    model: ClickModel,
+    clients: int,
+    seed: int,
+    *,
+    in_turn: bool = False,
 ) -> Cohorts:
-    """The cohorts of a run with the given number of clients per round."""
+    """The cohorts of a run with the given number of clients per round.
+
+    Args:
+        population: who there is.
+        train: where their queries come from.
+        model: how they click.
+        clients: in a round.
+        seed: of all that is drawn.
+        in_turn: users of a fixed population take part one after the other, in random order, and then again: nobody
+            more often than anybody else, or sooner than must be.
+    """
     if isinstance(population, FreshUsers):
         return _Fresh(model, clients, seed)
     check_number("clients", clients, most=population.users)
-    return _Finite(population, train, model, clients, seed)
+    return _Finite(population, train, model, clients, seed, in_turn)
+
+
+def limits_participation(algorithm: FedIPS) -> bool:
+    """Does the algorithm's privacy depend on how often users take part?"""
+    return algorithm.privacy is not None and not algorithm.privacy.secret_cohorts
 
 
 _POOLS: dict[tuple[str, FiniteUsers, int], Int32s] = {}

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Context
@@ -98,7 +99,7 @@ def write_version(trained: Trained, settings: FederationSettings, folder: Path) 
     training = {"federation": settings.as_mapping(), "rounds": trained.rounds}
     features = np.arange(1, settings.features + 1)
     ranker = Ranker(trained.weights, features, settings.normalised, training, settings.model, settings.names)
-    metrics = {}
+    metrics: dict[str, dict[str, Any]] = {}
     if trained.judged is not None:
         judged = trained.judged
         for name, mean, error in (
@@ -106,10 +107,15 @@ def write_version(trained: Trained, settings: FederationSettings, folder: Path) 
             ("held-out clicks, as displayed", judged.displayed, judged.displayed_error),
         ):
             metrics[name] = {"mean": mean, "standard_error": error, "devices": judged.devices}
+    configuration = settings.as_mapping()
+    if trained.privacy is not None:
+        cost = trained.privacy.as_mapping()
+        metrics["epsilon per device"] = {"mean": cost["epsilon"], "standard_error": None, "delta": cost["delta"]}
+        configuration["spent"] = cost
     return versions.write(
         ranker,
         parent=None if parent is None else parent.name,
-        configuration=settings.as_mapping(),
+        configuration=configuration,
         metrics=metrics,
     )
 

@@ -8,10 +8,13 @@ from fultr.core.arrays import Arrays, Float32s, Float64s
 from fultr.federated.optimisers import OPTIMISERS
 from fultr.federated.settings import ServerOptimiser
 
+_ROUNDS = "rounds"
+
 
 def initial_state(settings: ServerOptimiser, size: int) -> Arrays:
-    """What a server optimiser remembers before the first round."""
-    return OPTIMISERS[settings.server].init(settings, size)
+    """What a server optimiser remembers before the first round, and the rounds so far if its rate depends on them."""
+    counted = {} if settings.decay_rounds is None else {_ROUNDS: np.zeros(1)}
+    return {**OPTIMISERS[settings.server].init(settings, size), **counted}
 
 
 def step(settings: ServerOptimiser, state: Arrays, weights: Float32s, update: Float64s) -> tuple[Float32s, Arrays]:
@@ -22,9 +25,13 @@ def step(settings: ServerOptimiser, state: Arrays, weights: Float32s, update: Fl
     >>> weights.tolist()
     [3.0]
     """
+    rate, counted = settings.server_rate, {}
+    if settings.decay_rounds is not None:
+        rate *= max(0.0, 1 - float(state[_ROUNDS][0]) / settings.decay_rounds)
+        counted = {_ROUNDS: state[_ROUNDS] + 1}
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is measured like any other
         direction, state = OPTIMISERS[settings.server].direction(settings, state, update)
-        return (weights + settings.server_rate * direction).astype(np.float32), state
+        return (weights + rate * direction).astype(np.float32), {**state, **counted}
 
 
 def average(total: Float64s, clients: float) -> Float64s:

@@ -7,27 +7,39 @@ their sum.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Protocol, TypeAlias
 
 from fultr.core.arrays import Float64s
-from fultr.federated.privacy import STAGES
+from fultr.federated.privacy import PRIVATE, STAGES
+from fultr.federated.privacy.randomness import Randomness, Words
+from fultr.federated.privacy.settings import Privacy
 from fultr.federated.settings import StageSettings
 
 Sums: TypeAlias = dict[str, Float64s]
 """Named arrays that add up. Those of clients have one row per client, or a single row in which they are added up."""
 
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+"""The shapes of one client's arrays, by name."""
+
 
 class Stage(Protocol):
     """What every stage has; a frozen dataclass of the stage's parameters."""
 
-    def init(self, size: int) -> Sums:
-        """What the server's half knows before the first round, with so many weights; clients are sent it."""
+    def init(self, shapes: Shapes) -> Sums:
+        """What the server's half knows before the first round, where a client's arrays have these shapes."""
 
-    def client(self, state: Sums, replies: Sums) -> Sums:
-        """What clients send instead of `replies`: arrays of the same names and shapes, one row per client."""
+    def broadcast(self, state: Sums) -> Sums:
+        """What clients are sent of it."""
 
-    def server(self, state: Sums, total: Sums, clients: float) -> tuple[Sums, Sums]:
+    def travels(self, shapes: Shapes) -> Shapes:
+        """What clients send instead of arrays of these shapes; "trained" [1] among it."""
+
+    def client(self, sent: Sums, replies: Sums, draws: Sequence[Words]) -> Sums:
+        """What clients send instead of `replies`, one row per client, each with random words of its own."""
+
+    def server(self, state: Sums, total: Sums, clients: float, random: Randomness) -> tuple[Sums, Sums]:
         """What the half knows then, and what the server works with instead of the total of so many clients."""
 
 
@@ -37,6 +49,14 @@ def stage_of(settings: StageSettings) -> Stage:
     >>> stage_of(StageSettings("none"))
     Unchanged()
     """
+    if isinstance(settings.privacy, Privacy):
+        private: Stage = PRIVATE["private"](settings.privacy)
+        return private
     kind = STAGES[settings.stage]
     stage: Stage = kind(**{field.name: getattr(settings, field.name) for field in fields(kind)})
     return stage
+
+
+def single_replies(settings: StageSettings) -> bool:
+    """Must each client's reply be seen by itself, before any are added up?"""
+    return settings.stage != "none" or settings.privacy != "none"
