@@ -29,6 +29,7 @@ class _Commands(LazyGroup):
             Entry("run", "fultr.cli.experiments", "Compare FedIPS, FedAvg and λLinear across bias severities."),
             Entry("reproduce", "fultr.cli.experiments", "Rerun the paper: its figures, its claims, and more."),
             Entry("simulate", "fultr.cli.simulate", "Train one ranker from the clicks of simulated users."),
+            Entry("privacy", "fultr.cli.privacy", "Plan differential privacy: what it takes, and what it costs."),
         ],
         "Click logs and data sets": [
             Entry("estimate", "fultr.cli.estimate", "Estimate the position bias of a click log you have."),
