@@ -99,10 +99,10 @@ def test_without_users_there_is_one_client(tmp_path):
     write(tmp_path / "log.tsv", records, np.arange(records.log.queries.size), users=False)
     found = read_click_log(tmp_path / "log.tsv").records()
     assert found.log.offsets.tolist() == [0, records.log.queries.size]
-    weights, propensities = np.ones(FEATURES, np.float32), np.full((1, RANKS), 0.5)
+    weights = np.ones(FEATURES, np.float32)
     np.testing.assert_array_equal(
-        update(found.log, found.display, propensities, weights),
-        update(records.log, records.display, propensities, weights),
+        update(found.log, found.display, np.full((1, found.display.ranks), 0.5), weights),
+        update(records.log, records.display, np.full((1, RANKS), 0.5), weights),
     )
 
 

@@ -9,9 +9,10 @@ import pytest
 
 import fultr
 from fultr.clicks.log import ClickLog, Display, Records
+from fultr.federated.budget import model_of
 from fultr.federated.credit import CREDITS
 from fultr.federated.credit.clipping import clipped
-from fultr.federated.federate import model_of, task_of
+from fultr.federated.federate import task_of
 from fultr.federated.federation import FederationSettings
 from fultr.federated.fedips import Server
 from fultr.federated.messages import reply_to

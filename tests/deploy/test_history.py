@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from fultr.deploy.events import EventLog
 from fultr.deploy.history import REASONS, History, Round, read_history, read_line, reason_class
 from fultr.federated.events import Event
-from fultr.federated.federate import FailedAttempt, RoundReport
 from fultr.federated.judging import Judgement
+from fultr.federated.reports import FailedAttempt, RoundReport
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from help.deployments import allow, small_deployment, time_limit
 from fultr.device.answer import answer
 from fultr.device.local import LocalDevices
 from fultr.device.policy import DevicePolicy
-from fultr.federated.federate import federate, model_of, task_of
+from fultr.federated.budget import model_of
+from fultr.federated.federate import federate, task_of
 from fultr.federated.fedips import Server
 from fultr.federated.summing import layout_of
 

@@ -14,8 +14,9 @@ import fultr
 from fultr.core.errors import FultrError
 from fultr.device.local import LocalDevices
 from fultr.device.policy import DevicePolicy
+from fultr.federated.budget import model_of
 from fultr.federated.estimators import ESTIMATORS
-from fultr.federated.federate import federate, model_of, task_of
+from fultr.federated.federate import federate, task_of
 from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.fedips import Server
 from fultr.federated.judging import combined

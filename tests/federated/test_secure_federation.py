@@ -90,7 +90,8 @@ def test_secure_sums_give_the_bits_of_plain_ones(logs, filled, tmp_path, monkeyp
         np.load(tmp_path / "plain" / "checkpoint.npz") as other,
     ):
         assert set(one) == set(other)
-        assert all(one[name].tobytes() == other[name].tobytes() for name in one)
+        same = set(one) - {"training"}  # the number that devices know a training by is drawn anew
+        assert all(one[name].tobytes() == other[name].tobytes() for name in same)
 
 
 def test_fixed_point_costs_next_to_nothing(logs, filled, tmp_path):

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from fultr.clicks.log import ClickLog, Display, Records
 from fultr.core.errors import FultrError
+from fultr.federated.budget import model_of
 from fultr.federated.credit.ips import credit
 from fultr.federated.estimators import ESTIMATORS
-from fultr.federated.federate import model_of, task_of
+from fultr.federated.federate import task_of
 from fultr.federated.federation import FederationSettings
 from fultr.federated.fedips import Server
 from fultr.federated.messages import Reply, Task, check_task, objection, reply_to

@@ -11,7 +11,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,11 +20,10 @@ import numpy as np
 from fultr.core.arrays import Float32s
 from fultr.core.checkpoint import load_checkpoint, save_checkpoint
 from fultr.core.errors import FultrError, one_line
-from fultr.core.files import written_whole
 from fultr.core.settings import leaves
 from fultr.core.streams import Purpose, generator
 from fultr.federated.budget import cost_of, model_of, noised_judgement, private_settings, willing
-from fultr.federated.events import Event, device_events
+from fultr.federated.events import Event
 from fultr.federated.federation import FederationSettings, Waiting
 from fultr.federated.fedips import Server, broadcast, server_round
 from fultr.federated.judging import Comparison, Judgement, combined, compared, of_sum
@@ -32,6 +31,7 @@ from fultr.federated.messages import Limits, Reply, Task, objection, rows_of
 from fultr.federated.privacy.accountant import Guarantee
 from fultr.federated.privacy.randomness import SYSTEM, Randomness
 from fultr.federated.privacy.stage import Sums
+from fultr.federated.reports import FailedAttempt, RoundReport, append, drop_reports
 from fultr.federated.summing import ask_sum
 
 
@@ -53,90 +53,6 @@ class Devices(Protocol):
 
     def post(self, contents: Mapping[int, bytes], t: int, timeout: float) -> dict[int, bytes | str]:
         """Send a message of round t to each of some devices; the replies that came in time, or why one is of no use."""
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """What happened in a round, in numbers and words.
-
-    Attributes:
-        round: from 1.
-        of: rounds in all.
-        asked: devices.
-        accepted: their numbers.
-        refused: why, by device.
-        silent: devices that did not answer in time.
-        answered: seconds that the others took, by device.
-        moved: norm of the change of the weights.
-        judged: the weights before the round, by held-out clicks.
-        examination: of each rank, as the server now estimates it; empty if it does not.
-        seconds: that it took.
-        attempt: from 1.
-        privacy: what all rounds so far cost, see `Guarantee`; None without privacy. With it, everything else here that
-            depends on what devices sent follows from noised sums.
-    """
-
-    round: int
-    of: int
-    asked: int
-    accepted: list[int]
-    refused: dict[int, str]
-    silent: list[int]
-    answered: dict[int, float]
-    moved: float
-    judged: Judgement | None
-    examination: list[float]
-    seconds: float
-    attempt: int
-    privacy: dict[str, Any] | None = None
-
-    def events(self) -> list[Event]:
-        """The round, and each device that was of no use in it."""
-        words = f"round {self.round} of {self.of}: {len(self.accepted)} of {self.asked} devices"
-        if self.judged is not None:
-            words += f"; held-out clicks {self.judged.ranked:.4f} (displayed {self.judged.displayed:.4f})"
-        if self.privacy is not None:
-            words += f"; epsilon so far {self.privacy['epsilon']:.3f} per device"
-        return [Event("round", words, self.round), *device_events(self.round, self.refused, self.silent)]
-
-
-@dataclass(frozen=True)
-class FailedAttempt:
-    """An attempt at a round that came to nothing, since too few devices sent a usable reply.
-
-    Attributes:
-        round: from 1.
-        attempt: from 1.
-        of: attempts in all, before the run is given up.
-        time: when it ended, in seconds since 1970.
-        needed: usable replies.
-        asked: devices.
-        accepted: as in `RoundReport`, like the rest.
-        why: there was no secure sum; empty without one.
-    """
-
-    round: int
-    attempt: int
-    of: int
-    time: float
-    needed: int
-    asked: int
-    accepted: list[int]
-    refused: dict[int, str]
-    silent: list[int]
-    answered: dict[int, float]
-    seconds: float
-    why: str = ""
-
-    def events(self) -> list[Event]:
-        """The attempt, and each device that was of no use in it."""
-        words = (
-            f"round {self.round}: {len(self.accepted)} of {self.asked} devices sent a usable reply, and "
-            f"{self.needed} are needed; attempt {self.attempt} of {self.of}"
-        )
-        if self.why:
-            words = f"round {self.round}: no secure sum: {self.why}; attempt {self.attempt} of {self.of}"
-        return [Event("attempt", words, self.round), *device_events(self.round, self.refused, self.silent)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,11 +140,11 @@ def federate(
     state = _State.load(folder, settings, model_of(settings).initial() if first is None else first)
     if state.done:
         tell(Event("resumed", f"resuming after round {state.done} of {settings.rounds}", state.done))
-    _drop_reports(folder / "progress.jsonl", state.done)
+    drop_reports(folder / "progress.jsonl", state.done)
     while state.done < settings.rounds:
         report = _one_round(devices, state, tell, random)
         state.save()
-        _append(folder / "progress.jsonl", report)
+        append(folder / "progress.jsonl", report)
         for event in report.events():
             tell(event)
     judged, cost = None, cost_of(settings, state.done)
@@ -344,7 +260,7 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object],
             round(time.monotonic() - asked, 3),
             answers.why,
         )
-        _append(state.folder / "attempts.jsonl", failed)
+        append(state.folder / "attempts.jsonl", failed)
         for event in failed.events():
             tell(event)
     else:
@@ -420,23 +336,3 @@ def _ask(
         else:
             refused[client] = one_line(str(why))
     return accepted, refused, [client for client in cohort if client not in accepted and client not in refused]
-
-
-def _append(path: Path, report: RoundReport | FailedAttempt) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asdict(report), allow_nan=False) + "\n")
-
-
-def _drop_reports(path: Path, done: int) -> None:
-    """Keep the lines of completed rounds: the last may be half written, or ahead of the checkpoint."""
-    if not path.exists():
-        return
-    kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            if json.loads(line)["round"] <= done:
-                kept.append(line)
-        except (ValueError, KeyError, TypeError):
-            continue
-    with written_whole(path) as temporary:
-        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from fultr.device.answer import LocalDevices, answer
+from fultr.device.answer import answer
+from fultr.device.local import LocalDevices
 from fultr.federated.federate import federate
 from fultr.federated.fedips import server_round
 from fultr.federated.messages import reply_to
