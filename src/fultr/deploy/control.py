@@ -39,9 +39,11 @@ flwr-version-target = "1.41.0"
 
 [tool.flwr.app.components]
 serverapp = "fultr.deploy.flower.server_app:app"
-clientapp = "fultr.deploy.flower.server_app:no_app"
+clientapp = "{node_app}"
 """
 """The app that a run consists of, without any code: the server has fultr installed, and nodes run no apps."""
+
+_NO_APP = "fultr.deploy.flower.server_app:no_app"
 
 _OFFLINE = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
@@ -146,15 +148,17 @@ def register_nodes(deployment: Deployment) -> tuple[list[str], int]:
         for node in gone:
             client.UnregisterNode(UnregisterNodeRequest(node_id=node.number))
         new = wanted.keys() - {node.public_key for node in known}
-    for key in new:
-        try:
-            with control(deployment) as client:
-                client.RegisterNode(RegisterNodeRequest(public_key=key, name=wanted[key]))
-        except FultrError as error:
-            raise FultrError(
-                f"{wanted[key]}: {error}; a key that was removed is never accepted again: delete "
-                f"superlink/node-keys/{wanted[key]}.pub and nodes/{wanted[key]}, and run fultr deploy init"
-            ) from None
+    name = ""
+    try:
+        with control(deployment) as client:
+            for key in new:
+                name = wanted[key]
+                client.RegisterNode(RegisterNodeRequest(public_key=key, name=name))
+    except FultrError as error:
+        raise FultrError(
+            f"{name}: {error}; a key that was removed is never accepted again: delete "
+            f"superlink/node-keys/{name}.pub and nodes/{name}, and run fultr deploy init"
+        ) from None
     _write_directory(deployment, wanted)
     enrol(deployment.superlink, deployment.name)
     return sorted(wanted[key] for key in new), len(gone)
@@ -187,14 +191,20 @@ def list_runs(client: ControlHttpClient, number: int | None = None) -> list[Run]
     return [Run(run.run_id, run.status.sub_status or run.status.status, run.status.details) for run in runs]
 
 
-def submit_run(client: ControlHttpClient, settings: dict[str, Any]) -> int:
-    """Hand fultr's server app with its settings to the SuperLink, which starts it; returns the run's number."""
+def submit_run(client: ControlHttpClient, settings: dict[str, Any], node_app: str = _NO_APP) -> int:
+    """Hand fultr's server app with its settings to the SuperLink, which starts it; returns the run's number.
+
+    Args:
+        client: the SuperLink's Control API.
+        settings: of the server app.
+        node_app: what Flower's own nodes would run.
+    """
     from flwr.cli.build import build_fab_from_files
     from flwr.common.serde import fab_to_proto
     from flwr.proto.control_pb2 import StartRunRequest
     from flwr.supercore.fab import Fab
 
-    project = f"{_APP}\n[tool.flwr.app.config]\n{_toml(settings)}"
+    project = f"{_APP.format(node_app=node_app)}\n[tool.flwr.app.config]\n{_toml(settings)}"
     content = build_fab_from_files({"pyproject.toml": project.encode()})[0]
     fab = Fab(hashlib.sha256(content).hexdigest(), content, {})
     answer = client.StartRun(StartRunRequest(fab=fab_to_proto(fab)))

@@ -16,7 +16,7 @@ _USUAL = ("round", "estimate", "evaluate", "read", "device")
 
 
 @click.command()
-@click.argument("what", nargs=-1, type=click.Choice([*_USUAL, "privacy", "flower", "deployment"]))
+@click.argument("what", nargs=-1, type=click.Choice([*_USUAL, "privacy", "flower", "deployment", "scale"]))
 @json_option
 def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits.
@@ -36,8 +36,10 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
                   pip install 'fultr[flower]'
       flower      a round, against the same in Flower's simulation engine;
                   needs pip install 'fultr[flower]'
-      deployment  rounds of 3, 5 and 10 nodes over TLS on this machine, against
-                  the same in one process; takes 5 minutes
+      deployment  rounds of 3 to 30 nodes over TLS on this machine, against
+                  Flower's own nodes and one process; takes 20 minutes
+      scale       rounds of 100, 300 and 1,000 nodes with one SuperLink, all on
+                  this machine; takes 20 minutes
     """
     figures = [figure for name in what or _USUAL for figure in _measured(name)]
     if as_json:
@@ -67,5 +69,9 @@ def _measured(name: str) -> list[Figure]:
             from fultr.cli.bench.deployment import deployment_rounds
 
             return [speed.Figure(*row) for row in deployment_rounds()]
+        case "scale":
+            from fultr.cli.bench.scale import scale
+
+            return [speed.Figure(*row) for row in scale()]
         case _:
             return speed.BENCHMARKS[name]()

@@ -1,4 +1,4 @@
-"""What a deployment costs: seconds a round, memory and bytes of a node, against the same rounds in one process."""
+"""What a deployment costs: `fultr node` and Flower's own node side by side, and the same rounds in one process."""
 
 from __future__ import annotations
 
@@ -12,102 +12,105 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
+from fultr.cli.bench.pilot import machine_seconds, megabytes, most, prepare, processor_seconds
+from fultr.cli.bench.supernodes import submit, use_supernodes
 from fultr.cli.console import say
-from fultr.data.load import load
-from fultr.deploy.folder import Deployment, free_port, init_deployment, load_deployment
-from fultr.deploy.processes import memory
+from fultr.deploy.folder import Deployment, free_port, load_deployment
+from fultr.deploy.processes import Process
 from fultr.deploy.services import running, service_processes
-from fultr.deploy.training import follow, read_settings, submit
+from fultr.deploy.training import follow, read_settings
 from fultr.device.local import LocalDevices
 from fultr.federated.federate import federate
-from fultr.federated.federation import fill_in
-from fultr.study.fill_devices import fill_devices
 
-_DATA = "synthetic"
+Rows: TypeAlias = list[tuple[str, float, str, str]]
 
 
-def deployment_rounds(nodes: tuple[int, ...] = (3, 5, 10), rounds: int = 6) -> list[tuple[str, float, str, str]]:
+def deployment_rounds(
+    nodes: tuple[int, ...] = (3, 5, 10, 30), flower: tuple[int, ...] = (3, 5, 10), rounds: int = 6
+) -> Rows:
     """Rounds of federations on this machine, over TLS: SuperLink and all nodes share its processors.
 
     Args:
         nodes: how many, of each federation.
-        rounds: of each; the first, in which devices introduce themselves, is not counted.
+        flower: for which of these Flower's own nodes are measured too: one takes 0.4 GB while it works.
+        rounds: of each; the first, in which what trains is loaded, is not counted.
 
     Returns:
         What was measured, its value, its unit, and what is wanted.
     """
-    figures = []
+    figures: Rows = []
     for count in nodes:
-        say(f"deployment: {count} nodes")
-        with tempfile.TemporaryDirectory(prefix="fultr-bench-") as made:
-            figures += _measured(Path(made) / "federation", count, rounds)
+        for theirs in (False, True) if count in flower else (False,):
+            say(f"deployment: {count} nodes{' of Flower' if theirs else ''}")
+            with tempfile.TemporaryDirectory(prefix="fultr-bench-") as made:
+                figures += _measured(Path(made) / "federation", count, rounds, theirs)
     return figures
 
 
-def _measured(folder: Path, nodes: int, rounds: int) -> list[tuple[str, float, str, str]]:
-    init_deployment(folder, nodes)
-    data = load(_DATA)
-    logs = {u: folder / "nodes" / f"node-{u + 1}" / "device.db" for u in range(nodes)}
-    fill_devices(list(logs.values()), data)
-    chosen = {"features": data.train.width, "displayed": 5, "rounds": rounds, "least_devices": nodes}
-    fill_in(folder / "federation.toml", chosen, replace=True)
-    with _counted(folder) as sent, running(folder, 300.0) as deployment, _watched(deployment) as most:
-        run, new = submit(folder)
-        marks: list[tuple[int, int, float, float]] = []  # bytes to and from the server, processor seconds, time
-        follow(folder, run, new, lambda _: marks.append((sent["up"], sent["down"], _busy(), time.monotonic())))
+def _measured(folder: Path, nodes: int, rounds: int, theirs: bool) -> Rows:
+    deployment = prepare(folder, nodes, rounds)
+    name = f"{nodes} nodes{' of Flower' if theirs else ''}: "
+    with _counted(folder) as sent:
+        if theirs:
+            use_supernodes(deployment)
+
+        def mark() -> tuple[float, ...]:
+            """Processor seconds of the machine, of the SuperLink, of the nodes; bytes to the server, and back."""
+            server, own = (processor_seconds(each()) for each in (superlink, all_nodes))
+            return (machine_seconds(), server, own, sent["up"], sent["down"])
+
+        def superlink() -> list[Process]:
+            return service_processes(deployment, "superlink")
+
+        def first() -> list[Process]:
+            return service_processes(deployment, "node-1")
+
+        def all_nodes() -> list[Process]:
+            return [process for node in deployment.nodes for process in service_processes(deployment, node.name)]
+
+        with running(folder, 600.0):
+            before = megabytes(first())
+            marks: list[tuple[float, ...]] = []
+            sizes = {"node": lambda: megabytes(first()), "superlink": lambda: megabytes(superlink())}
+            with most(sizes) as peak:
+                follow(folder, submit(deployment), True, lambda _: marks.append(mark()))
+            time.sleep(3.0)
+            after = megabytes(first())
     reports = [json.loads(line) for line in (folder / "state" / "progress.jsonl").read_text().splitlines()]
     seconds = float(np.median([report["seconds"] for report in reports[1:]]))
-    up, down, busy, passed = np.subtract(marks[-1], marks[0])
-    settings, _ = read_settings(load_deployment(folder))
-    began = time.perf_counter()
-    federate(LocalDevices(logs), settings, folder / "local")
-    local = (time.perf_counter() - began) / rounds
-    messages = (len(marks) - 1) * nodes
-    name = f"{nodes} nodes: "
-    return [
+    busy, server, own, up, down = np.subtract(marks[-1], marks[0]) / ((len(marks) - 1) * nodes)
+    rows = [
         (f"{name}a round, median", seconds, "s", ""),
-        ("  the same in one process", local, "s", ""),
-        ("  processors busy", 100 * busy / passed, "% of one", ""),
-        ("  processor time per device and round", busy / messages, "s", ""),
-        ("  memory of a node, most", most["node-1"] / 1e6, "MB", ""),
-        ("  while it waits", most["node-1 waiting"] / 1e6, "MB", ""),
-        ("  memory of the SuperLink with its server app, most", most["superlink"] / 1e6, "MB", ""),
-        ("  sent by a device in a round, TLS and polls included", up / messages / 1e3, "kB", ""),
-        ("  received", down / messages / 1e3, "kB", ""),
+        (
+            "  replies accepted, the round with fewest",
+            min(len(report["accepted"]) for report in reports),
+            "",
+            f"{nodes}",
+        ),
+        ("  processor time per device and round, whole machine", 1e3 * busy, "ms", ""),
+        ("  of the nodes", 1e3 * own, "ms", ""),
+        ("  of SuperLink and server app", 1e3 * server, "ms", ""),
+        ("  memory of a node before any task", before, "MB", ""),
+        ("  most", peak["node"], "MB", ""),
+        ("  after the rounds", after, "MB", ""),
+        ("  memory of the SuperLink with its server app, most", peak["superlink"], "MB", ""),
+        ("  sent by a device in a round, TLS and polls included", up / 1e3, "kB", ""),
+        ("  received", down / 1e3, "kB", ""),
     ]
+    return rows if theirs else [*rows, ("  a round in one process", _alone(deployment, rounds), "s", "")]
 
 
-def _busy() -> float:
-    """Seconds that the machine's processors have worked (Linux)."""
-    user, nice, system = Path("/proc/stat").read_text().split()[1:4]
-    return (int(user) + int(nice) + int(system)) / 100
-
-
-@contextmanager
-def _watched(deployment: Deployment) -> Iterator[dict[str, int]]:
-    """The most memory that the first node and the SuperLink take within the block, and what the node takes before."""
-    most = {"node-1 waiting": _memory(deployment, "node-1"), "node-1": 0, "superlink": 0}
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(1.0):
-            for name in ("node-1", "superlink"):
-                most[name] = max(most[name], _memory(deployment, name))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield most
-    finally:
-        ended.set()
-        thread.join()
-
-
-def _memory(deployment: Deployment, name: str) -> int:
-    return sum(memory(process) for process in service_processes(deployment, name))
+def _alone(deployment: Deployment, rounds: int) -> float:
+    """Seconds a round of the same devices in this process; the first is not counted."""
+    settings, _ = read_settings(deployment)
+    logs = {node.device: node.folder / "device.db" for node in deployment.nodes}
+    federate(LocalDevices(logs), settings, deployment.folder / "local")
+    lines = (deployment.folder / "local" / "progress.jsonl").read_text().splitlines()
+    return float(np.median([json.loads(line)["seconds"] for line in lines[1:]]))
 
 
 @contextmanager
