@@ -35,7 +35,7 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
                   device and seconds of the server; needs
                   pip install 'fultr[flower]'
       flower      a round, against the same in Flower's simulation engine;
-                  needs pip install 'fultr[flower]'
+                  needs pip install 'fultr[flower,ray]'
       deployment  rounds of 3 to 30 nodes over TLS on this machine, against
                   Flower's own nodes and one process; takes 20 minutes
       scale       rounds of 100, 300 and 1,000 nodes with one SuperLink, all on

@@ -66,7 +66,7 @@ def flower_round(clients: int = 200, more: int = 2000, rounds: int = 3) -> list[
         What was measured, its value, its unit, and what is wanted.
     """
     if importlib.util.find_spec("flwr") is None or importlib.util.find_spec("ray") is None:
-        raise FultrError("fultr bench flower compares with Flower: pip install 'fultr[flower]'")
+        raise FultrError("fultr bench flower compares with Flower: pip install 'fultr[flower,ray]'")
     check_number("rounds", rounds, least=2, whole=True)
     say(f"flower: {clients:,} clients per round in Flower")
     theirs = _flower_rounds(clients, rounds)
