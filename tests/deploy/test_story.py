@@ -60,7 +60,7 @@ def test_an_application_gets_better_and_nobody_reads_along(tmp_path):
         searches[node.name] = fultr.Search(
             node.folder / "device.db", FEATURES, rankers=node.folder / "rankers", displayed=5
         )
-    before = [top for i, search in enumerate(searches.values()) for top in use(search, i, 300)]
+    before = [top for i, search in enumerate(searches.values()) for top in use(search, i, 600)]
     with time_limit(200), running(folder, 120):
         assert command("deploy", "train", folder).code == 0
         rankers = [node.folder / "rankers" for node in nodes]
@@ -68,10 +68,10 @@ def test_an_application_gets_better_and_nobody_reads_along(tmp_path):
         version = read_current(rankers[0])
         assert version is not None
         assert version.ranker.feature_names == ("match", "noise")
-        after = [top for i, search in enumerate(searches.values()) for top in use(search, 100 + i, 300)]
+        after = [top for i, search in enumerate(searches.values()) for top in use(search, 100 + i, 600)]
         shown = [search.log.records().versions for search in searches.values()]
-        assert all(versions[:300] == ("default",) * 300 for versions in shown)
-        assert all(versions[300:] == (version.name,) * 300 for versions in shown)
+        assert all(versions[:600] == ("default",) * 600 for versions in shown)
+        assert all(versions[600:] == (version.name,) * 600 for versions in shown)
     error = (np.var(before) / len(before) + np.var(after) / len(after)) ** 0.5
     assert np.mean(after) - np.mean(before) > 5 * error  # what is on top matches better than before
     told = command("device", "history", Path(nodes[0].folder) / "device.db").out
