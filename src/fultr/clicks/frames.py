@@ -1,0 +1,233 @@
+"""Click logs as tables with a row for each displayed document, from NumPy, pandas, polars, Arrow or SciPy.
+
+A page is the rows of one impression, from rank 1. Which rows these are a `session` says (a page is then a session's
+query by a user, in whatever order its rows are); without one, rows are in the order of ranks, and a page ends where the
+query or the user changes, or the rank does not rise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fultr.clicks.impressions import ImpressionLog, mean_by_pair, number_pairs
+from fultr.core.arrays import Bools, Float32s, Int64s
+from fultr.core.checks import written
+from fultr.core.errors import FultrError
+
+
+@dataclass(frozen=True, eq=False)
+class Pages:
+    """A table of displayed documents as a click log.
+
+    Attributes:
+        log: the click log; its features are those of the table.
+        rows: int64 [impressions, K], the table's row of each displayed document; -1 past the last one.
+        user_names: what the table calls each user; None if it does not say who searched.
+    """
+
+    log: ImpressionLog
+    rows: Int64s
+    user_names: NDArray[Any] | None
+
+
+def features_of(table: Any) -> tuple[Float32s, tuple[str, ...] | None]:
+    """The numbers of a table of features as float32 [rows, features], and their names if it has any.
+
+    >>> features_of([[1, 2], [3, 4]])[0].tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
+    names: tuple[str, ...] | None = None
+    if hasattr(table, "toarray"):  # SciPy's sparse matrices
+        values = table.toarray()
+    elif isinstance(table, (np.ndarray, list, tuple)):
+        values = np.asarray(table)
+    else:
+        import narwhals as nw
+
+        try:
+            frame = nw.from_native(table, eager_only=True)
+        except TypeError:
+            found = type(table).__name__
+            raise FultrError(f"features: expected an array or a table of numbers, found {found}") from None
+        names = tuple(frame.columns)
+        for name in names:
+            if not (frame[name].dtype.is_numeric() or frame[name].dtype == nw.Boolean):
+                kind = str(frame[name].dtype)
+                hint = "leave it out, or encode it"
+                raise FultrError(f"features: expected numbers in column {name}, found {kind}; {hint}")
+        values = frame.to_numpy()
+    if values.ndim != 2 or not values.shape[1]:
+        raise FultrError(f"features: expected rows of numbers, found shape {values.shape}")
+    if values.dtype.kind not in "fiub":
+        raise FultrError(f"features: expected numbers, found values of type {values.dtype}")
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(values, np.float32)
+    bad = np.argwhere(~np.isfinite(numbers))
+    if bad.size:
+        row, column = bad[0]
+        name = column if names is None else names[column]
+        raise FultrError(f"features, row {row}, column {name}: expected a finite number, found {values[row, column]}")
+    return numbers, names
+
+
+def column_of(name: str, values: Any, rows: int) -> NDArray[Any]:
+    """One value for each row, as an array."""
+    column = np.asarray(values)
+    if column.shape != (rows,):
+        raise FultrError(f"{name}: expected a value for each of {rows} rows, found shape {column.shape}")
+    return column
+
+
+def numbered(name: str, values: Any, rows: int) -> tuple[NDArray[Any], Int64s]:
+    """The distinct values of a column of ids of any type, and the number of each row's.
+
+    >>> numbered("query", ["b", 7, "b"], 3)[1].tolist()
+    [0, 1, 0]
+    """
+    column = column_of(name, np.array(values, object) if isinstance(values, (list, tuple)) else values, rows)
+    missing = np.array([value is None or value != value for value in column.tolist()], bool)
+    if missing.any():
+        raise FultrError(f"{name}, row {int(np.argmax(missing))}: expected an id, found none")
+    if column.dtype.kind in "iubfSUmM":
+        names, numbers = np.unique(column, return_inverse=True)
+        return names, numbers.astype(np.int64)
+    first: dict[Any, int] = {}
+    try:
+        codes = np.array([first.setdefault(value, len(first)) for value in column.tolist()], np.int64)
+    except TypeError:
+        raise FultrError(f"{name}: expected ids such as texts or numbers, found {written(column[0])}") from None
+    found = np.empty(len(first), object)
+    found[:] = list(first)
+    return found, codes
+
+
+def pages_of(
+    features: Any,
+    clicks: Any,
+    *,
+    query: Any,
+    rank: Any,
+    user: Any = None,
+    session: Any = None,
+    document: Any = None,
+) -> Pages:
+    """A click log from a table with a row for each displayed document.
+
+    Args:
+        features: of the documents: an array, a data frame, or a sparse matrix.
+        clicks: 0 or 1 of each row.
+        query: an id of each row's query, of any type.
+        rank: at which the document was displayed, from 1.
+        user: an id of who searched; None: that is not known.
+        session: an id that tells impressions of the same query by the same user apart.
+        document: an id; None: documents of a query with the same features are the same. One that a page displays twice
+            counts as two documents.
+
+    >>> made = pages_of([[1], [2], [2], [1]], [1, 0, 0, 0], query=list("aaaa"), rank=[1, 2, 1, 2])
+    >>> made.log.documents.tolist(), made.rows.tolist()
+    ([[0, 1], [1, 0]], [[0, 1], [2, 3]])
+    """
+    values, _ = features_of(features)
+    size = len(values)
+    if not size:
+        raise FultrError("click log: expected rows, found none")
+    made = _zeros_and_ones(clicks, size)
+    place = _ranks(rank, size)
+    query_names, queries = numbered("query", query, size)
+    user_names, users = (None, np.zeros(size, np.int64)) if user is None else numbered("user", user, size)
+    page = _pages(queries, users, place, None if session is None else numbered("session", session, size)[1])
+    order = np.lexsort((np.arange(size), place, page))
+    _check_ranks(page[order], place[order], order, session is not None)
+    begins = np.flatnonzero(np.r_[True, np.diff(page[order]) != 0])
+    rows = np.full((begins.size, int(place.max())), -1, np.int64)
+    rows[page[order], place[order] - 1] = order
+    shown = rows >= 0
+    names, codes = _same_features(values) if document is None else numbered("document", document, size)
+    first = order[begins]
+    displayed = np.where(shown, codes[rows], 0)
+    displayed += len(names) * _occurrences(displayed, shown)  # one that a page displays twice counts as two
+    owner, pairs = number_pairs(queries[first][:, np.newaxis], displayed, shown)
+    log = ImpressionLog(
+        queries[first].astype(np.int32),
+        pairs,
+        np.where(shown, made[rows], 0).astype(np.uint8),
+        None if user is None else users[first].astype(np.int32),
+        owner[0].astype(np.int32),
+        query_names,
+        names[owner[1] % len(names)],
+        mean_by_pair(values[rows[shown]], pairs[shown], owner[0].size),
+    )
+    return Pages(log, rows, user_names)
+
+
+def _zeros_and_ones(clicks: Any, size: int) -> NDArray[Any]:
+    column = column_of("clicks", clicks, size)
+    try:
+        good: Bools = np.isin(column.astype(np.float64), (0, 1))
+    except (TypeError, ValueError):
+        raise FultrError(f"clicks: expected 0 or 1, found {written(column[0])}") from None
+    if not good.all():
+        row = int(np.argmin(good))
+        raise FultrError(f"clicks, row {row}: expected 0 or 1, found {column[row]}")
+    return column.astype(np.uint8)
+
+
+def _ranks(rank: Any, size: int) -> Int64s:
+    column = column_of("rank", rank, size)
+    try:
+        numbers = column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise FultrError(f"rank: expected whole numbers from 1, found {written(column[0])}") from None
+    good = (numbers >= 1) & (numbers <= 10_000) & (numbers == np.floor(numbers))
+    if not good.all():
+        row = int(np.argmin(good))
+        raise FultrError(f"rank, row {row}: expected a whole number from 1 to 10,000, found {column[row]}")
+    return numbers.astype(np.int64)
+
+
+def _pages(queries: Int64s, users: Int64s, place: Int64s, sessions: Int64s | None) -> Int64s:
+    """The number of each row's page, in the order in which pages begin."""
+    if sessions is None:
+        changes = (np.diff(queries) != 0) | (np.diff(users) != 0) | (np.diff(place) <= 0)
+        return np.cumsum(np.r_[0, changes])
+    _, first, page = np.unique(np.c_[sessions, queries, users], axis=0, return_index=True, return_inverse=True)
+    position = np.empty(first.size, np.int64)
+    position[np.argsort(first)] = np.arange(first.size)
+    return position[page.ravel()]
+
+
+def _check_ranks(page: Int64s, place: Int64s, order: Int64s, sessions: bool) -> None:
+    """Refuse pages whose ranks are not 1, 2, 3, ...; all are sorted by page and rank, `order` are their rows."""
+    begins = np.r_[True, np.diff(page) != 0]
+    expected = np.where(begins, 1, np.r_[0, place[:-1]] + 1)
+    bad = np.flatnonzero(place != expected)
+    if not bad.size:
+        return
+    at = int(bad[0])
+    row, found, wanted = order[at], place[at], expected[at]
+    if found == wanted - 1:
+        raise FultrError(f"rank, row {row}: rank {found} occurs twice on this page, first in row {order[at - 1]}")
+    hint = "" if sessions else "; without a session, the rows of a page follow each other in the order of their ranks"
+    raise FultrError(f"rank, row {row}: expected rank {wanted} next on this page, found {found}{hint}")
+
+
+def _same_features(values: Float32s) -> tuple[NDArray[Any], Int64s]:
+    """A number for each distinct row of features: the first row that has them."""
+    whole = np.ascontiguousarray(values + np.float32(0))  # -0 is 0
+    keys = whole.view(np.dtype((np.void, whole.itemsize * whole.shape[1]))).ravel()
+    _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
+    position = np.empty(first.size, np.int64)
+    position[np.argsort(first)] = np.arange(first.size)
+    return np.sort(first), position[codes]
+
+
+def _occurrences(codes: Int64s, shown: Bools) -> Int64s:
+    """How many documents of the same code are above each one on its page, [impressions, K]."""
+    above = np.zeros(codes.shape, np.int64)
+    for k in range(1, codes.shape[1]):
+        above[:, k] = ((codes[:, :k] == codes[:, k : k + 1]) & shown[:, :k]).sum(axis=1)
+    return np.where(shown, above, 0)
