@@ -1,6 +1,9 @@
 # The public names, each listed once: here. They are imported when they are first used.
 from .clicks.diagnosis import diagnose as diagnose
+from .clicks.evaluation import Examined as Examined
+from .clicks.evaluation import evaluate_from_clicks as evaluate_from_clicks
 from .clicks.files import read_click_log as read_click_log
+from .clicks.frames import pages_of as pages_of
 from .clicks.impressions import ImpressionLog as ImpressionLog
 from .clicks.log import ClickLog as ClickLog
 from .clicks.settings import ClickModel as ClickModel

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -13,6 +12,7 @@ from glob import escape
 from pathlib import Path
 
 from fultr.core.errors import FultrError
+from fultr.core.locks import lock
 
 
 def writer_tag() -> str:
@@ -95,11 +95,11 @@ def locked(path: Path, busy: str = "") -> Iterator[None]:
         raise FultrError(f"{path}: cannot be locked: {error.strerror}") from None
     with file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
-        except BlockingIOError:
-            raise FultrError(busy) from None
+            alone = lock(file, wait=not busy)
         except OSError as error:
             raise FultrError(f"{path}: cannot be locked: {error.strerror}") from None
+        if not alone:
+            raise FultrError(busy)
         yield
 
 

@@ -5,7 +5,6 @@ A file holds no times and no host names: the same run gives the same bytes where
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -19,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from fultr.core.errors import FultrError
-from fultr.core.files import make_folder, written_whole
+from fultr.core.files import locked, make_folder, written_whole
+from fultr.core.locks import lock
 from fultr.data.layouts import Sentinel
 from fultr.data.load import load
 from fultr.data.ranking import Splits
@@ -132,25 +132,19 @@ class Store:
     def alone(self) -> Iterator[None]:
         """Keep others from working in the same folder; the system releases the lock however this process ends."""
         make_folder(self.folder)
-        with (self.folder / ".lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise FultrError(
-                    f"{self.folder}: another fultr process is using this folder; see fultr reproduce --status"
-                ) from None
+        busy = f"{self.folder}: another fultr process is using this folder; see fultr reproduce --status"
+        with locked(self.folder / ".lock", busy):
             yield
 
     def is_busy(self) -> bool:
         """Is a process working in this folder?"""
         try:
-            with (self.folder / ".lock").open("r") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with (self.folder / ".lock").open("r+") as file:
+                return not lock(file)
         except FileNotFoundError:
             return False
         except OSError:
             return True
-        return False
 
 
 def do(task: Task, folder: Path) -> Result:
