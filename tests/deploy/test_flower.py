@@ -41,7 +41,7 @@ from fultr.deploy.folder import Deployment, free_port, init_deployment, load_dep
 from fultr.deploy.processes import is_running
 from fultr.deploy.services import running, service_process, service_processes, start
 from fultr.deploy.training import follow, submit
-from fultr.rankers.model import MODELS
+from fultr.rankers.model import MODELS, ModelSettings
 from fultr.rankers.plain import PLAIN
 from fultr.rankers.versions import Versions
 
@@ -394,10 +394,10 @@ def test_versions_follow_each_other(data, tmp_path):
 
 def test_a_version_names_its_model(tmp_path, monkeypatch):
     monkeypatch.setitem(MODELS._places, "twin", "fultr.rankers.linear:Linear")
-    monkeypatch.setitem(PLAIN, "twin", PLAIN["linear"])
+    monkeypatch.setitem(PLAIN._places, "twin", "fultr.rankers.plain:PlainLinear")
     settings = FederationSettings.of({"features": 2, "model": "twin"})
     version = write_version(Trained(np.ones(2, np.float32), 1, None), settings, tmp_path)
-    assert version.ranker.model == settings.algorithm().model == "twin"
+    assert version.ranker.model == settings.algorithm().model == ModelSettings("twin")
 
 
 def test_a_version_has_the_features_names(tmp_path):

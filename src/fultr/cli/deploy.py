@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fultr.data.ranking import Splits
     from fultr.deploy.history import History
     from fultr.deploy.training import TrainingProgress
+    from fultr.rankers.model import ModelSettings
 
 _WARN_DAYS = 30
 _folder = click.argument("folder", metavar="DIR", type=PATH)
@@ -310,7 +311,7 @@ def _demo(folder: Path, nodes: int, rounds: int, seed: int) -> None:
     print_table([["ranker", "NDCG@5 on test queries"], *rows])
 
 
-def _ndcg(weights: Float32s, data: Splits, model: str = "linear") -> str:
+def _ndcg(weights: Float32s, data: Splits, model: ModelSettings | str = "linear") -> str:
     import numpy as np
 
     from fultr.rankers.metrics import mean_over_queries, ndcg_of_rankers

@@ -19,7 +19,7 @@ from fultr.core.errors import FultrError
 from fultr.device.current import Stamp, read_current, stamp
 from fultr.device.features import LARGEST, Column, Feature, Features
 from fultr.device.log import DeviceLog
-from fultr.rankers.plain import PLAIN, scaled
+from fultr.rankers.plain import scaled
 from fultr.rankers.ranker import Ranker
 
 Document = TypeVar("Document")
@@ -254,5 +254,5 @@ class _InUse:
         """Rows of the features, best first; equal scores in the order given."""
         if self.ranker is None:
             return np.arange(len(features))
-        scores = PLAIN[self.ranker.model].scores(self.ranker.weights, features[:, self.columns])
+        scores = self.ranker.plain.scores(features[:, self.columns])
         return np.argsort(-scores, kind="stable")

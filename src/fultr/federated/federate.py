@@ -60,7 +60,7 @@ class Trained:
     """How a federation ended.
 
     Attributes:
-        weights: float32 [features].
+        weights: float32 [size of the model].
         rounds: that were done.
         judged: the final weights, by held-out clicks; with privacy, those before the last round.
         privacy: what all rounds cost; None without privacy.
@@ -106,6 +106,11 @@ class _State:
         return cls(folder, settings, Server.from_arrays(arrays), done, repliers, training=training)
 
 
+def _first(settings: FederationSettings) -> Float32s:
+    """The weights of the first round."""
+    return model_of(settings).initial(settings.seed)
+
+
 def _identity(settings: FederationSettings) -> dict[str, Any]:
     """The settings that must not change when a run is resumed: not its length, and not how patient it is."""
     free = (
@@ -130,14 +135,14 @@ def federate(
         settings: of the federation.
         folder: where the server keeps checkpoint.npz; progress.jsonl, a `RoundReport` in JSON per line; and
             attempts.jsonl, a `FailedAttempt` per line.
-        first: w_0; zero if None.
+        first: w_0; that of a linear ranker with zero weights if None.
         tell: called with everything that happens.
         random: where the server's noise comes from; only a simulation has anything but the operating system.
     """
     settings = private_settings(settings)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    state = _State.load(folder, settings, model_of(settings).initial() if first is None else first)
+    state = _State.load(folder, settings, _first(settings) if first is None else first)
     if state.done:
         tell(Event("resumed", f"resuming after round {state.done} of {settings.rounds}", state.done))
     drop_reports(folder / "progress.jsonl", state.done)
@@ -181,7 +186,7 @@ def compare(
     if settings.algorithm().privacy is not None:
         tell(Event("compared", "comparison: none with privacy, whose budget covers training alone"))
         return None
-    state = _State.load(folder, settings, model_of(settings).initial())
+    state = _State.load(folder, settings, _first(settings))
     server = replace(state.server, weights=candidate)
     task = replace(task_of(settings, state.done, server), train=False, judge=True, rival=stable)
     accepted, refused, silent = _ask(devices, task, _connected(devices, settings, tell), settings)

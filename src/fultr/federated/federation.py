@@ -27,7 +27,8 @@ from fultr.federated.settings import (
     check_propensity,
     propensity_setting,
 )
-from fultr.rankers.model import MODELS
+from fultr.rankers.model import ModelSettings, model_setting
+from fultr.rankers.plain import plain_size
 from fultr.rankers.schema import schema_digest, schema_text
 
 
@@ -90,7 +91,7 @@ class FederationSettings:
         stage: what happens to replies between device and server.
         secure_sums: does the server see only the sum of what devices send?
         model: what the ranker's weights mean.
-        seed: of cohorts.
+        seed: of cohorts, and of what is random in w_0.
     """
 
     features: int = setting(REQUIRED, "Features of a document.", least=1)
@@ -108,8 +109,8 @@ class FederationSettings:
     normalised: bool = setting(True, "Are the features in the devices' logs scaled to [0, 1] within each query?")
     stage: StageSettings = StageSettings()
     secure_sums: bool = setting(False, "The server sees only the sum of what devices send.")
-    model: str = setting("linear", "Model of the ranker.", choices=MODELS)
-    seed: int = setting(0, "Cohorts follow from it.", least=0, most=2**40)
+    model: ModelSettings = model_setting()
+    seed: int = setting(0, "Cohorts, and first weights that are random, follow from it.", least=0, most=2**40)
 
     def __post_init__(self) -> None:
         check(self)
@@ -118,6 +119,7 @@ class FederationSettings:
         if self.feature_names and (len({*self.names} - {""}) != self.features or len(self.names) != self.features):
             found = f"{len(self.names)} texts, {len({*self.names} - {''})} of them different names"
             raise SettingError("feature_names", f"expected {self.features} different names, found {found}")
+        plain_size(self.model, self.features)  # refuses too many weights
         check_aggregation(self.aggregation, self.stage)
         if self.secure_sums and self.aggregation.aggregation != "mean":
             found = self.aggregation.aggregation

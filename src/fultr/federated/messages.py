@@ -26,6 +26,7 @@ from fultr.federated.privacy.settings import noise_of
 from fultr.federated.privacy.stage import Sums, stage_of
 from fultr.federated.settings import Estimator, FedIPS, check_propensity
 from fultr.rankers.model import Model, model_named
+from fultr.rankers.plain import plain_size
 
 _LARGEST_MARGINAL = 700.0  # logarithms of likelihoods, which are kept at 1e-300 or above
 _SHOWN = 40  # characters of a type: one with fields can be of any length
@@ -80,10 +81,11 @@ class Task:
 
 
 def check_said(task: Task) -> None:
-    """Refuse a task whose plain values cannot be one's; that costs nothing, whatever they are."""
+    """Refuse a task whose plain values cannot be one's; that costs nothing, whatever they are: not even weights."""
     check_number("round", task.round, least=0, most=2**53, whole=True)
     check_number("features", task.features, least=1, most=10**6, whole=True)
     check_number("displayed", task.displayed, least=1, most=1000, whole=True)
+    plain_size(task.algorithm.model, task.features)
     if not isinstance(task.schema, str):
         raise FultrError("schema: expected a digest")
     for name, asked in (("train", task.train), ("judge", task.judge)):
@@ -120,7 +122,7 @@ def check_task(task: Task) -> None:
 def _sent_arrays(algorithm: FedIPS, features: int, displayed: int) -> dict[str, tuple[tuple[int, ...], type]]:
     """What the server sends, by name: shape and type."""
     model = model_named(algorithm.model, features)
-    sent = broadcast(algorithm, Server.initial(algorithm, model, model.initial(), displayed))
+    sent = broadcast(algorithm, Server.initial(algorithm, model, np.zeros(model.size, np.float32), displayed))
     arrays = {"weights": sent.weights, **sent.estimation}
     arrays |= {f"stage {name}": array for name, array in sent.stage.items()}
     return {name: (array.shape, array.dtype.type) for name, array in arrays.items()}

@@ -16,7 +16,7 @@ from fultr.federated.optimisers import OPTIMISERS
 from fultr.federated.privacy import STAGES
 from fultr.federated.privacy.settings import NoPrivacy, Privacy, privacy_setting
 from fultr.rankers.losses import BOUND_NO_RANK, LOSSES
-from fultr.rankers.model import MODELS
+from fultr.rankers.model import ModelSettings, model_setting
 
 Propensity: TypeAlias = Literal["known", "none"] | tuple[float, ...]
 """What clicks are divided by, where that is not estimated.
@@ -250,10 +250,11 @@ class FedIPS:
         propensity: what clicks are divided by: "known", "none" (which makes it `FedAvg`), one number per rank, or an
             `Estimator`, which estimates it from the clicks; its kind will do, such as "shrunk".
         pairs: the documents D_q that a clicked one is compared with: "displayed" or "retrieved".
-        initial: w_0: "zero", the logging "policy", or "random" (Gaussian with variance 1 / features).
+        initial: the linear ranker that w_0 ranks like: "zero", the logging "policy", or "random" (Gaussian with
+            variance 1 / features).
         average_over: the sum of updates is divided by the size of the "cohort", clients without clicks included, as in
             the paper; or by the number of "repliers", the clients that had a click.
-        model: what the weights mean.
+        model: what the weights mean; the model's name will do.
         stage: what happens to replies between client and server.
         aggregation: how the server combines replies.
 
@@ -270,7 +271,7 @@ class FedIPS:
     average_over: Literal["cohort", "repliers"] = setting(
         "cohort", "Updates are averaged over all clients of the round, or over those with a click."
     )
-    model: str = setting("linear", "Model of the ranker.", choices=MODELS)
+    model: ModelSettings = model_setting()
     stage: StageSettings = StageSettings()
     aggregation: Aggregation = Aggregation()
 

@@ -1,4 +1,4 @@
-"""Linear rankers for other programs: an ONNX graph, and JSON that an application on a phone can read.
+"""Rankers for other programs: an ONNX graph, and JSON that an application on a phone can read.
 
 Both take raw features. The export of a ranker that was trained on normalised features includes the normalisation, so it
 needs all documents of one query at once, and no others.
@@ -7,23 +7,20 @@ needs all documents of one query at once, and no others.
 from __future__ import annotations
 
 import json
-import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fultr.core.arrays import Float32s, Float64s
 from fultr.core.errors import FultrError
 from fultr.data.ranking import RankingData
+from fultr.rankers.plain import Node, parts_of
 from fultr.rankers.ranker import Ranker, digest_of
 from fultr.rankers.versions import Version
 
-if TYPE_CHECKING:
-    import onnx
-
 _PHONE_FORMAT = "fultr phone ranker 1"
 _OPSET, _IR = 13, 7  # of 2020: old enough for the onnxruntime of most phones
-# Of sum |w x|, for float32 sums in any order: their errors are at most n 2^-24 of it and behave like sqrt(n) 2^-24.
+# Of `Plain.magnitudes`, for float32 sums in any order: their errors are at most n 2^-24 of it and behave like
+# sqrt(n) 2^-24.
 _TOLERANCE = 1e-5
 _MISSING = "{}: not installed; pip install 'fultr[export]'"
 
@@ -42,17 +39,16 @@ def to_onnx(ranker: Ranker | Version) -> bytes:
     except ImportError:
         raise FultrError(_MISSING.format("onnx")) from None
     given, name, digest = _described(ranker)
-    width = given.weights.size
-    nodes = [helper.make_node("Cast", ["features"], ["raw"], to=TensorProto.DOUBLE)]
-    constants = {"weights": given.weights.astype(np.float64)}
+    width, constants = given.feature_ids.size, dict(given.plain.parts)
+    nodes = [Node("Cast", ("features",), "raw" if given.normalised else "x", {"to": TensorProto.DOUBLE})]
     if given.normalised:
         nodes += _normalisation()
         constants |= {"zero": np.array(0.0), "one": np.array(1.0)}
-    nodes.append(helper.make_node("MatMul", ["x" if given.normalised else "raw", "weights"], ["sums"]))
-    nodes.append(helper.make_node("Cast", ["sums"], ["scores"], to=TensorProto.FLOAT))
+    nodes += given.plain.model.graph()
+    nodes.append(Node("Cast", ("sums",), "scores", {"to": TensorProto.FLOAT}))
     graph = helper.make_graph(
-        nodes,
-        "fultr linear ranker",
+        [helper.make_node(node.operator, node.inputs, [node.output], **node.attributes) for node in nodes],
+        f"fultr {given.model.kind} ranker",
         [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["documents", width])],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["documents"])],
         [numpy_helper.from_array(value, key) for key, value in constants.items()],
@@ -62,7 +58,7 @@ def to_onnx(ranker: Ranker | Version) -> bytes:
         producer_name="fultr",
         opset_imports=[helper.make_opsetid("", _OPSET)],
         ir_version=_IR,
-        doc_string="\n".join(_in_words(given.normalised)),
+        doc_string="\n".join(_in_words(given)),
     )
     properties = {
         "version": name or "",
@@ -75,20 +71,20 @@ def to_onnx(ranker: Ranker | Version) -> bytes:
     return model.SerializeToString(deterministic=True)
 
 
-def _normalisation() -> list[onnx.NodeProto]:
-    """Nodes from "raw" to "x": the arithmetic of `RankingData.normalise`, in float64 and rounded to float32."""
-    from onnx import TensorProto, helper
+def _normalisation() -> list[Node]:
+    """From "raw" to "x": the arithmetic of `RankingData.normalise`, in float64 and rounded to float32."""
+    from onnx import TensorProto
 
     return [
-        helper.make_node("ReduceMin", ["raw"], ["low"], axes=[0], keepdims=1),
-        helper.make_node("ReduceMax", ["raw"], ["high"], axes=[0], keepdims=1),
-        helper.make_node("Sub", ["high", "low"], ["span"]),
-        helper.make_node("Greater", ["span", "zero"], ["varies"]),
-        helper.make_node("Where", ["varies", "span", "one"], ["divisor"]),  # a constant feature gives 0 / 1
-        helper.make_node("Sub", ["raw", "low"], ["above"]),
-        helper.make_node("Div", ["above", "divisor"], ["quotient"]),
-        helper.make_node("Cast", ["quotient"], ["rounded"], to=TensorProto.FLOAT),
-        helper.make_node("Cast", ["rounded"], ["x"], to=TensorProto.DOUBLE),
+        Node("ReduceMin", ("raw",), "low", {"axes": [0], "keepdims": 1}),
+        Node("ReduceMax", ("raw",), "high", {"axes": [0], "keepdims": 1}),
+        Node("Sub", ("high", "low"), "span"),
+        Node("Greater", ("span", "zero"), "varies"),
+        Node("Where", ("varies", "span", "one"), "divisor"),  # a constant feature gives 0 / 1
+        Node("Sub", ("raw", "low"), "above"),
+        Node("Div", ("above", "divisor"), "quotient"),
+        Node("Cast", ("quotient",), "rounded", {"to": TensorProto.FLOAT}),
+        Node("Cast", ("rounded",), "x", {"to": TensorProto.DOUBLE}),
     ]
 
 
@@ -102,7 +98,7 @@ def check_onnx(model: bytes, ranker: Ranker) -> float:
     except ImportError:
         raise FultrError(_MISSING.format("onnxruntime")) from None
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    features = _example(ranker.weights.size)
+    features = _example(ranker.feature_ids.size)
     expected, tolerance = _scores(ranker, features)
     own = ranker.score(_query(ranker, features))
     found = session.run(["scores"], {"features": features})[0]
@@ -120,17 +116,19 @@ def to_json(ranker: Ranker | Version) -> str:
     ([1.0, 0.25], True, [0.4375, 1.0, 0.25])
     """
     given, name, digest = _described(ranker)
-    features = _example(given.weights.size)
+    features = _example(given.feature_ids.size)
     scores, tolerance = _scores(given, features)
+    weights = np.array(given.to_content()["weights"])
     content = {
         "format": _PHONE_FORMAT,
+        "model": given.model.kind,
         "version": name,
         "digest": digest,
         "normalised": given.normalised,
         "feature_ids": given.feature_ids.tolist(),
         "feature_names": given.feature_names,
-        "weights": given.to_content()["weights"],
-        "how_to_score": _in_words(given.normalised),
+        **{name: part.tolist() for name, part in parts_of(given.plain.model, weights).items()},
+        "how_to_score": _in_words(given),
         "example": {"features": features.tolist(), "scores": scores.tolist(), "tolerance": tolerance},
     }
     lines = (f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in content.items())
@@ -139,15 +137,13 @@ def to_json(ranker: Ranker | Version) -> str:
 
 def _described(ranker: Ranker | Version) -> tuple[Ranker, str | None, str]:
     """The ranker, the name of its version and its digest."""
-    model = ranker.ranker.model if isinstance(ranker, Version) else ranker.model
-    if model != "linear":
-        raise FultrError(f"model: only linear rankers can be exported, found {model!r}")
     if isinstance(ranker, Version):
         return ranker.ranker, ranker.name, ranker.digest
     return ranker, None, digest_of(ranker.to_content())
 
 
-def _in_words(normalised: bool) -> list[str]:
+def _in_words(ranker: Ranker) -> list[str]:
+    normalised = ranker.normalised
     scaled = [
         "For each feature, take the lowest and the highest value among these documents.",
         "Replace each value by (value - lowest) / (highest - lowest), or by 0 where highest equals lowest.",
@@ -156,7 +152,7 @@ def _in_words(normalised: bool) -> list[str]:
         "Take all documents of one query together." if normalised else "Take the documents of a query.",
         "A document has one number for each of feature_names, in that order; a missing feature is 0.",
         *(scaled if normalised else []),
-        "A document's score is the sum over the features of weight times value.",
+        *ranker.plain.model.words(),
         "Show the document with the highest score first.",
         "To check a program: example.features holds one query's documents, one row each; its scores must equal "
         "example.scores within example.tolerance.",
@@ -178,7 +174,11 @@ def _query(ranker: Ranker, features: Float32s) -> RankingData:
 
 
 def _scores(ranker: Ranker, features: Float32s) -> tuple[Float64s, float]:
-    """Scores of one query's documents, the same digits on any machine, and by how much float32 sums may differ."""
-    products = _query(ranker, features).features.astype(np.float64) * ranker.weights
-    sums = np.array([math.fsum(row) for row in products])
-    return sums, float(_TOLERANCE * np.abs(products).sum(axis=1).max())
+    """Scores of one query's documents, in digits that are the same on any machine, and by how much others may differ.
+
+    Sums in float64 may differ in their last digits with the processor, so these are left out.
+    """
+    model, parts = ranker.plain
+    x = _query(ranker, features).features.astype(np.float64)
+    sums = np.array([float(f"{score:.12g}") for score in model.sums(parts, x)])
+    return sums, float(_TOLERANCE * model.magnitudes(parts, x).max())

@@ -19,6 +19,12 @@ from fultr.rankers.linear_kernels import Displayed, score_rows, train_clients
 from fultr.rankers.training import Training
 
 
+def random_weights(features: int, seed: int) -> Float32s:
+    """Weights of a linear ranker, Gaussian with variance 1 / features."""
+    gaussian = generator(seed, Purpose.INITIAL_WEIGHTS).standard_normal(features, np.float32)
+    return gaussian / np.float32(features**0.5)
+
+
 @dataclass(frozen=True)
 class Linear:
     """f_w(q, d) = w . x.
@@ -37,12 +43,9 @@ class Linear:
         """How many weights it has."""
         return self.features
 
-    def initial(self, seed: int | None = None) -> Float32s:
-        """Weights to start from: zero; or, given a seed, Gaussian with variance 1 / features."""
-        if seed is None:
-            return np.zeros(self.features, np.float32)
-        gaussian = generator(seed, Purpose.INITIAL_WEIGHTS).standard_normal(self.features, np.float32)
-        return gaussian / np.float32(self.features**0.5)
+    def initial(self, seed: int = 0, linear: Float32s | None = None) -> Float32s:
+        """Weights to start from: those given, or zero; nothing is random."""
+        return np.zeros(self.features, np.float32) if linear is None else linear.copy()
 
     def scores(self, weights: Float32s, features: Float32s, threads: int | None = None) -> Float32s:
         """Scores [documents, rankers] of every row of `features` under each row of `weights`.

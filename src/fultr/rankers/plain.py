@@ -1,42 +1,139 @@
 """Ranking in NumPy alone, for an application on a device: it loads no compiler, and one query is soon done.
 
 Training and evaluation score whole data sets with compiled code (`fultr.rankers.model`); tests hold that the two agree.
+What is here also says what a model's vector holds and how to score with it, which is all that files and exports need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fultr.core.arrays import Float32s
+from fultr.core.arrays import Float32s, Float64s
+from fultr.core.checks import SettingError
+from fultr.core.kinds import Kinds
+from fultr.rankers.model import ModelSettings, built
 
-
-class Plain(NamedTuple):
-    """What the weights of a model mean.
-
-    Attributes:
-        size: how many weights it has, given the number of features.
-        scores: float32 [documents], from weights [size] and features [documents, features].
-    """
-
-    size: Callable[[int], int]
-    scores: Callable[[Float32s, Float32s], Float32s]
-
-
-def _linear(weights: Float32s, features: Float32s) -> Float32s:
-    """W . x, summed in float64 and rounded once, as an exported ranker does.
-
-    Each row is summed by itself in the same order, so equal documents have equal scores; a matrix product from a
-    library does not promise that.
-    """
-    with np.errstate(over="ignore"):  # a score beyond float32 is infinite, and ranks accordingly
-        return (features.astype(np.float64, order="C") * weights).sum(axis=1).astype(np.float32)
-
-
-PLAIN = {"linear": Plain(lambda features: features, _linear)}
+PLAIN = Kinds("model", {"linear": "fultr.rankers.plain:PlainLinear"})
 """Every model of `fultr.rankers.model.MODELS`, by name."""
+
+MOST_WEIGHTS = 1_000_000
+"""Of a model that devices are given: what travels in a round must fit into a message."""
+
+Parts = Mapping[str, Float64s]
+"""The arrays that a vector of weights holds, by name."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operation of ONNX: from the arrays of some names to one of another name."""
+
+    operator: str
+    inputs: tuple[str, ...]
+    output: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Plain(Protocol):
+    """What the weights of a model mean, for documents of some number of features."""
+
+    @property
+    def parts(self) -> dict[str, tuple[int, ...]]:
+        """The arrays that the vector of weights holds one after the other, by name: their shapes."""
+
+    def sums(self, parts: Parts, features: Float64s) -> Float64s:
+        """Scores, in float64. A row's score does not depend on the other rows, so equal documents have equal scores."""
+
+    def magnitudes(self, parts: Parts, features: Float64s) -> Float64s:
+        """For each row, the sum of the sizes of all that its score is a sum of: what rounding errors are a share of."""
+
+    def graph(self) -> list[Node]:
+        """What `sums` does, from "x", float64 [documents, features], and the parts to "sums"."""
+
+    def words(self) -> list[str]:
+        """What `sums` does, in sentences for whoever writes a program; "values" are a document's features."""
+
+
+@dataclass(frozen=True)
+class PlainLinear:
+    """W . x, see `fultr.rankers.linear`."""
+
+    features: int
+
+    @property
+    def parts(self) -> dict[str, tuple[int, ...]]:
+        """The weights themselves."""
+        return {"weights": (self.features,)}
+
+    def sums(self, parts: Parts, features: Float64s) -> Float64s:
+        """The sums of weight times value; a matrix product from a library does not promise equal rows equal sums."""
+        return rows_times(features, parts["weights"])
+
+    def magnitudes(self, parts: Parts, features: Float64s) -> Float64s:
+        """The sums of what each product is in size."""
+        return rows_times(np.abs(features), np.abs(parts["weights"]))
+
+    def graph(self) -> list[Node]:
+        """One product."""
+        return [Node("MatMul", ("x", "weights"), "sums")]
+
+    def words(self) -> list[str]:
+        """One sentence."""
+        return ["A document's score is the sum over the features of weight times value."]
+
+
+def rows_times(rows: Float64s, vector: Float64s) -> Float64s:
+    """The product of each row with a vector, each by itself in the same order."""
+    return np.asarray((rows * vector).sum(axis=1))
+
+
+class PlainRanker(NamedTuple):
+    """A plain model with its weights.
+
+    >>> PlainRanker.of("linear", 2, np.float32([1, 0.25])).scores(np.float32([[1, 2], [3, 4]])).tolist()
+    [1.5, 4.0]
+    """
+
+    model: Plain
+    parts: Parts
+
+    @classmethod
+    def of(cls, model: ModelSettings | str, features: int, weights: Float32s) -> PlainRanker:
+        """From the settings of a model and a vector of its weights."""
+        plain: Plain = built(PLAIN, model, features)
+        return cls(plain, parts_of(plain, weights.astype(np.float64)))
+
+    def scores(self, features: Float32s) -> Float32s:
+        """Scores of the rows, float32: summed in float64 and rounded once, as an exported ranker does."""
+        with np.errstate(over="ignore"):  # a score beyond float32 is infinite, and ranks accordingly
+            return self.model.sums(self.parts, features.astype(np.float64, order="C")).astype(np.float32)
+
+
+def plain_size(model: ModelSettings | str, features: int) -> int:
+    """How many weights a model has; too many are refused.
+
+    >>> plain_size("linear", 64)
+    64
+    """
+    plain: Plain = built(PLAIN, model, features)
+    size = sum(map(math.prod, plain.parts.values()))
+    if size > MOST_WEIGHTS:
+        raise SettingError("model", f"expected at most {MOST_WEIGHTS:,} weights, found {size:,}: {plain}")
+    return size
+
+
+def parts_of(plain: Plain, weights: Any) -> dict[str, Any]:
+    """The arrays in a vector of weights, by name; they share its memory."""
+    found, begin = {}, 0
+    for name, shape in plain.parts.items():
+        end = begin + math.prod(shape)
+        found[name] = weights[begin:end].reshape(shape)
+        begin = end
+    return found
 
 
 def scaled(features: Float32s) -> Float32s:

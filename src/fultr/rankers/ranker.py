@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fultr.core.arrays import Float32s, Int64s
-from fultr.core.checks import check_choice
+from fultr.core.checks import SettingError
 from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
-from fultr.rankers.model import model_named
-from fultr.rankers.plain import PLAIN
+from fultr.core.settings import build
+from fultr.rankers.model import ModelSettings, model_named, own_settings
+from fultr.rankers.plain import PLAIN, PlainRanker, plain_size
 
 if TYPE_CHECKING:
     from fultr.data.ranking import RankingData
@@ -32,7 +34,7 @@ class Ranker:
         feature_ids: int64 [features]: the ids that the features have in a LETOR file.
         normalised: was it trained on features scaled to [0, 1] within each query?
         training: how it was trained, for people to read.
-        model: the model's name.
+        model: what the weights mean.
         feature_names: what the features are called, all differently; those that were given no names have their ids.
 
     >>> from fultr.data.ranking import RankingData
@@ -48,13 +50,12 @@ class Ranker:
     feature_ids: Int64s
     normalised: bool = True
     training: dict[str, Any] = field(default_factory=dict)
-    model: str = "linear"
+    model: ModelSettings = ModelSettings()
     feature_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_choice("model", self.model, PLAIN)
         features, names = self.feature_ids.size, self.feature_names
-        size = PLAIN[self.model].size(features)
+        size = plain_size(self.model, features)
         if self.weights.dtype != np.float32 or self.weights.shape != (size,):
             raise ValueError(f"weights: expected {size} float32 for {features} feature ids")
         if not names:
@@ -63,7 +64,7 @@ class Ranker:
             raise ValueError(f"feature_names: expected {features} different names, one per feature")
 
     def __repr__(self) -> str:
-        return f"Ranker({self.model}, {self.feature_ids.size} features)"
+        return f"Ranker({self.model.kind}, {self.feature_ids.size} features)"
 
     def _ids(self) -> tuple[str, ...]:
         return tuple(str(i) for i in self.feature_ids.tolist())
@@ -82,6 +83,11 @@ class Ranker:
             )
         return model_named(self.model, data.width).scores(self.weights[np.newaxis], data.features)[:, 0]
 
+    @cached_property
+    def plain(self) -> PlainRanker:
+        """The same ranker in NumPy alone, which needs no compiler."""
+        return PlainRanker.of(self.model, self.feature_ids.size, self.weights)
+
     def rank(self, data: RankingData) -> Int64s:
         """Rows of `data`, query by query, best document first; equal scores in a fixed random order."""
         from fultr.rankers.metrics import ranking  # compiled
@@ -92,9 +98,11 @@ class Ranker:
         """The ranker as JSON types, for a file; `from_content` restores it to the last bit."""
         if not np.isfinite(self.weights).all():
             raise FultrError("the ranker's weights are not finite: training diverged; lower the learning rates")
+        own = {name: getattr(self.model, name) for name in own_settings(PLAIN[self.model.kind])}
         return {
             "format": FORMAT,
-            "model": self.model,
+            "model": self.model.kind,
+            **({"model_settings": own} if own else {}),
             "normalised": self.normalised,
             "feature_ids": self.feature_ids.tolist(),
             "feature_names": list(self.feature_names),
@@ -116,10 +124,8 @@ class Ranker:
                 raise ValueError("normalised: expected true or false")
             if not np.isfinite(weights).all():
                 raise ValueError("a weight is not finite")
-            if not isinstance(content["model"], str) or content["model"] not in PLAIN:
-                raise ValueError(f"model: expected one of {', '.join(PLAIN)}; found {str(content['model'])[:40]!r}")
             names = tuple(content.get("feature_names", ()))
-            training, model = dict(content["training"]), content["model"]
+            training, model = dict(content["training"]), _model_in(content)
             ranker = cls(weights, feature_ids, content["normalised"], training, model, names)
         except KeyError as error:
             raise FultrError(f"{path}: damaged ranker file: {error.args[0]} is missing") from None
@@ -137,6 +143,20 @@ class Ranker:
     def load(cls, path: str | Path) -> Ranker:
         """Read a ranker that `save` wrote, or the one of a version's file."""
         return cls.from_content(read_content(path), path)
+
+
+def _model_in(content: dict[str, Any]) -> ModelSettings:
+    """The model that a file names, with exactly the settings that it takes."""
+    kind, given = content["model"], content.get("model_settings", {})
+    if not isinstance(kind, str) or kind not in PLAIN:
+        raise ValueError(f"model: expected one of {', '.join(PLAIN)}; found {str(kind)[:40]!r}")
+    own = own_settings(PLAIN[kind])
+    if not isinstance(given, dict) or sorted(given) != sorted(own):
+        raise ValueError(f"model_settings: expected {', '.join(own) or 'none'} for the model {kind}")
+    try:
+        return build(ModelSettings, {"kind": kind, **given})
+    except SettingError as error:
+        raise ValueError(str(error)) from None
 
 
 def read_content(path: str | Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from fultr.core.streams import Purpose, generator
 from fultr.core.threads import run_ranges
 from fultr.data.ranking import RankingData
 from fultr.rankers.metrics import tie_key, top_documents
-from fultr.rankers.model import model_named
+from fultr.rankers.model import ModelSettings, model_named
 from fultr.rankers.supervised import Objective, train_epoch
 from fultr.study.settings import PolicySettings
 
@@ -103,7 +103,7 @@ def display(
     pairs: Literal["displayed", "retrieved"] = "displayed",
     seed: int = 0,
     threads: int | None = None,
-    model: str = "linear",
+    model: ModelSettings | str = "linear",
 ) -> Display:
     """What the logging policy displays for each query.
 

@@ -16,6 +16,7 @@ from fultr.federated.settings import Estimator
 from fultr.rankers.lambda_linear import train_lambda_linear
 from fultr.rankers.linear import Linear
 from fultr.rankers.metrics import mean_over_queries, ndcg, ndcg_of_rankers
+from fultr.rankers.plain import plain_size
 from fultr.study.policy import train_policy
 from fultr.study.settings import FreshUsers, RunSettings
 from fultr.study.simulate import Simulation, simulate
@@ -141,19 +142,20 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
     """
     width, train = data.train.width, data.train
     evaluated = sum(getattr(data, split).documents for split in splits) * width * 2e-10
+    size = plain_size(settings.fedips.model, width)
     match settings.algorithm:
         case "federated":
             fedips, clicks = settings.fedips, settings.sessions.clicks
             points = 1 + settings.rounds / settings.evaluate_every
             pairs = train.documents / train.queries / settings.displayed if fedips.pairs == "retrieved" else 1.0
-            client = 1.2e-6 + 3e-9 * width
-            client += clicks * (2.4e-7 + 6e-10 * width) * pairs * fedips.training.epochs
+            client = 1.2e-6 + 3e-9 * size
+            client += clicks * (2.4e-7 + 6e-10 * size) * pairs * fedips.training.epochs
             if isinstance(fedips.propensity, Estimator):
                 client += 2.5e-6 + min(settings.sessions.queries, clicks) * (6e-7 + 1.6e-9 * width)
-            client += width * {"mean": 0.0, "clipped": 5e-9}.get(fedips.aggregation.aggregation, 3e-8)
+            client += size * {"mean": 0.0, "clipped": 5e-9}.get(fedips.aggregation.aggregation, 3e-8)
             if fedips.privacy is not None:
-                client += width * (8e-7 if fedips.privacy.mode == "distributed" else 2e-8)
-            return settings.rounds * settings.clients * client + points * evaluated + 0.2
+                client += size * (8e-7 if fedips.privacy.mode == "distributed" else 2e-8)
+            return settings.rounds * settings.clients * client + points * evaluated * size / width + 0.2
         case "lambda-linear":
             return settings.lambda_linear.lambda_epochs * (train.documents * width * 1e-9 + evaluated) + 0.2
         case _:

@@ -23,6 +23,7 @@ from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.fedips import Server
 from fultr.federated.privacy.accountant import Guarantee, settled, spent
 from fultr.federated.settings import Estimator, FedIPS, check_propensity
+from fultr.rankers.linear import random_weights
 from fultr.rankers.metrics import default_relevant_grade, mean_over_queries, ndcg_of_rankers
 from fultr.rankers.model import Model, model_named
 from fultr.rankers.ranker import Ranker
@@ -330,15 +331,8 @@ def _start(
     seed: int,
 ) -> _Progress:
     """Round 0, with w_0 as the algorithm asks."""
-    match algorithm.initial:
-        case "zero":
-            weights = model.initial()
-        case "random":
-            weights = model.initial(seed)
-        case "policy":
-            if policy.size != model.size:
-                raise FultrError(f"initial: the logging policy has {policy.size} weights, and the ranker {model.size}")
-            weights = policy.copy()
+    linear = {"zero": None, "policy": policy, "random": random_weights(model.features, seed)}[algorithm.initial]
+    weights = model.initial(seed, linear)
     source, evidence = algorithm.propensity, None
     if isinstance(source, Estimator) and source.remember and isinstance(population, FiniteUsers):
         evidence = ESTIMATORS[source.kind].no_evidence(source, population.users, displayed)
