@@ -43,13 +43,48 @@ def cascade(clicks: Sequence[int], base: Numbers, attraction: Numbers, users: Cl
     return total
 
 
+def dependent_click(clicks: Sequence[int], base: Numbers, attraction: Numbers, users: ClickModel) -> float:
+    """The cascade's, with a factor of its own after a click at each rank."""
+    total = 0.0 if any(clicks) else 1 - base[0]
+    arrived = base[0]
+    for r, (clicked, chance) in enumerate(zip(clicks, attraction, strict=True)):
+        arrived *= chance if clicked else 1 - chance
+        further = base[r + 1] / base[r] if r + 1 < len(base) else 0.0
+        if clicked:
+            further *= (r + users.continues) / (r + 1)
+        if not any(clicks[r + 1 :]):
+            total += arrived * (1 - further)
+        arrived *= further
+    return total
+
+
+def trust(clicks: Sequence[int], base: Numbers, attraction: Numbers, users: ClickModel) -> float:
+    """Ranks are independent; some users click whatever they examine, if there is anything."""
+    trusted = [users.trust / rank for rank in range(1, len(clicks) + 1)]
+    chances = [t + (1 - t) * a if a else 0.0 for t, a in zip(trusted, attraction, strict=True)]
+    return position_based(clicks, base, chances, users)
+
+
+def contextual(clicks: Sequence[int], base: Numbers, attraction: Numbers, users: ClickModel) -> float:
+    """Query 0 is of the first kind."""
+    return position_based(clicks, [b ** (1 - users.contrast) for b in base], attraction, users)
+
+
 # By the package's own names: a plain version of each model, and settings to try it with.
 PLAIN: dict[str, tuple[Callable[..., float], list[ClickModel]]] = {
     "position-based": (position_based, [ClickModel()]),
     "cascade": (cascade, [ClickModel(click_model="cascade", continues=share) for share in (0.0, 0.4, 1.0)]),
+    "dependent-click": (
+        dependent_click,
+        [ClickModel(click_model="dependent-click", continues=share) for share in (0.0, 0.4)],
+    ),
+    "trust": (trust, [ClickModel(click_model="trust", trust=share) for share in (0.0, 0.6)]),
+    "contextual": (contextual, [ClickModel(click_model="contextual", contrast=0.4)]),
 }
 USERS = [users for _, several in PLAIN.values() for users in several]
-of_every_model = pytest.mark.parametrize("users", USERS, ids=lambda users: f"{users.click_model} {users.continues}")
+of_every_model = pytest.mark.parametrize(
+    "users", USERS, ids=lambda users: f"{users.click_model} {users.continues} {users.trust}"
+)
 
 
 def test_every_model_is_in_the_table():
@@ -72,6 +107,13 @@ def simulated(
     sessions = Sessions(queries=queries, clicks=clicks, most=most)
     model = click_model_of(users)
     return simulate_clicks(model, np.array(attraction), base, clients, sessions=sessions, seed=5, round_=2)
+
+
+def unclicked(users: ClickModel, base: Any, queries: Any) -> Any:
+    """Examination where nothing above is clicked: the base, but for a model in which the query counts."""
+    if users.click_model != "contextual":
+        return base
+    return base ** np.where(queries % 2, 1 + users.contrast, 1 - users.contrast)[:, np.newaxis]
 
 
 def patterns(ranks: int) -> list[tuple[int, ...]]:
@@ -105,9 +147,12 @@ def test_clicks_have_the_distribution_of_the_plain_model(users, gamma, attractio
 
 
 @of_every_model
-def test_a_click_over_its_examination_has_the_attraction_as_its_mean(users):
+def test_a_click_over_its_examination_has_the_mean_that_the_model_states(users):
     """Exactly, over all patterns of clicks; where examination can be 0, some users' clicks are lost for good."""
-    attraction, base = [0.3, 0.9, 0.5, 0.2], examination(np.array([0.8]), 4)
+    attraction, base = np.array([0.3, 0.9, 0.5, 0.2]), examination(np.array([0.8]), 4)
+    wanted = click_model_of(users).click_if_examined(attraction)
+    if users.click_model != "trust":
+        np.testing.assert_array_equal(wanted, attraction)
     every = np.array(patterns(4), np.uint8)
     log = ClickLog(np.zeros(len(every), np.int32), every, np.array([0, len(every)]))
     given = click_model_of(users).examination_given_clicks(base, log)
@@ -118,11 +163,11 @@ def test_a_click_over_its_examination_has_the_attraction_as_its_mean(users):
     weights = np.divide(1, given, out=np.zeros_like(given), where=(every > 0) & (given > 0))
     mean = probability @ weights
     if (given > 0).all():
-        np.testing.assert_allclose(mean, attraction, rtol=1e-12)
+        np.testing.assert_allclose(mean, wanted, rtol=1e-12)
     else:
-        assert (mean[1:] < attraction[1:]).all()
+        assert (mean[1:] < wanted[1:]).all()
     np.testing.assert_array_equal(given[:, 0], base[0, 0])
-    np.testing.assert_array_equal(given[0], base[0])  # nothing clicked above
+    np.testing.assert_array_equal(given[0], unclicked(users, base, np.zeros(1, np.int32))[0])
 
 
 @of_every_model
@@ -135,10 +180,11 @@ def test_simulated_clicks_over_their_examination_are_unbiased(users):
     assert not log.clicks[given == 0].any()
     weights = np.divide(1, given, out=np.zeros_like(given), where=log.clicks > 0)
     error = weights.std(axis=0) / np.sqrt(len(weights))
+    wanted = click_model_of(users).click_if_examined(attraction)
     if given.all():
-        assert (np.abs(weights.mean(axis=0) - attraction) < 4 * error).all()
+        assert (np.abs(weights.mean(axis=0) - wanted) < 4 * error).all()
     else:
-        assert (weights.mean(axis=0) - attraction < 4 * error).all()
+        assert (weights.mean(axis=0) - wanted < 4 * error).all()
 
 
 @of_every_model
@@ -148,7 +194,7 @@ def test_no_clicks_are_possible(users):
     assert not log.clicks.any()
     assert np.diff(log.offsets).tolist() == [7, 7]
     given = click_model_of(users).examination_given_clicks(base, log)
-    np.testing.assert_array_equal(given, np.repeat(base, 7, axis=0))
+    np.testing.assert_array_equal(given, unclicked(users, np.repeat(base, 7, axis=0), log.queries))
 
 
 @of_every_model

@@ -89,6 +89,7 @@ def simulate(
       fultr simulate --propensity harvested --policies 2
       fultr simulate --server adam --server-rate 0.1 --gamma 2
       fultr simulate --click-model cascade --continues 0.5
+      fultr simulate --click-model trust --trust 0.5
       fultr simulate --adversaries 0.2 --strength 100 --aggregation clipped
       fultr simulate --privacy correlated --epsilon 1 --population 1000000
       fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine

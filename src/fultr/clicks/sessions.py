@@ -8,6 +8,7 @@ device's log yields the same `ClickLog`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -43,7 +44,7 @@ def _draw_queries(state: np.uint64, pool: int, replacement: bool, drawn: Int64s)
 @njit(inline="always")
 def run_sessions(
     draw: Callable[..., np.uint64],
-    parameters: tuple[float, ...],
+    parameters: tuple[Any, ...],
     users: tuple[Float64s, Float64s, Int64s, Int32s],
     sessions: tuple[int, int, int, bool, int],
     key: tuple[int, int],
@@ -86,7 +87,7 @@ def run_sessions(
                 state = advance(state)
                 q += below(state, versions) * of_a_version
             log_queries[row] = q
-            state = draw(parameters, state, base[u], attraction[q], log_clicks[row])
+            state = draw(parameters, state, q, base[u], attraction[q], log_clicks[row])
             for r in range(ranks):
                 made += log_clicks[row, r]
             row += 1

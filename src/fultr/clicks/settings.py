@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fultr.clicks.models import CLICK_MODELS
-from fultr.core.checks import MAX_GRADE, check_number
+from fultr.core.checks import MAX_GRADE, SettingError, check_number
 from fultr.core.settings import check, setting
 
 
@@ -31,15 +31,33 @@ class ClickModel:
     other_click: float = setting(0.1, "Probability of a click on any other document that is examined.", least=0, most=1)
     click_model: str = setting(
         "position-based",
-        "Does examination depend on the rank alone, or may users stop at a click?",
+        "How users examine and click: by rank alone, or in other ways.",
         choices=CLICK_MODELS,
     )
     continues: float = setting(
-        0.0, "With cascade: how likely users continue after a click, relative to without one.", least=0, most=1
+        0.0,
+        "How likely users continue after a click, relative to without one (cascade; dependent-click: at rank 1).",
+        least=0,
+        most=1,
+    )
+    trust: float = setting(
+        0.5,
+        "Share of users who click whatever they examine at rank 1; at rank r it is trust / r (trust).",
+        least=0,
+        most=1,
+    )
+    contrast: float = setting(
+        0.5,
+        "Severity is (1 - contrast) or (1 + contrast) times the user's, by the query (contextual).",
+        least=0,
+        most=1,
     )
 
     def __post_init__(self) -> None:
         check(self)
+        if self.click_model == "trust" and not (self.other_click and self.relevant_click):
+            name = "relevant_click" if self.other_click else "other_click"
+            raise SettingError(name, "expected above 0 with the click model trust, for which 0 is no document; found 0")
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class Purpose(IntEnum):
     CLIENT_NOISE = 18
     BOOTSTRAP = 40
     HALVES = 41
+    QUERY_KIND = 42
     HELD_OUT = 60
 
 

@@ -70,7 +70,7 @@ def fill_devices(
             for t in range(periods):
                 client = np.array([u])
                 log = simulate_clicks(
-                    click_model_of(model),
+                    click_model_of(model, train.query_ids),
                     attracted,
                     examination(users.severities(t, client), displayed),
                     client,

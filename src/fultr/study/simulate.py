@@ -248,7 +248,7 @@ def simulate(
         algorithm,
         model,
         shown,
-        click_model_of(click_model),
+        click_model_of(click_model, data.train.query_ids),
         attraction(data.train, shown, click_model),
         cohorts(population, data.train, click_model, clients, seed, in_turn=limits_participation(algorithm)),
         sessions,

@@ -9,5 +9,8 @@ CLICK_MODELS = Kinds(
     {
         "position-based": "fultr.clicks.models.position_based:PositionBased",
         "cascade": "fultr.clicks.models.cascade:Cascade",
+        "dependent-click": "fultr.clicks.models.dependent_click:DependentClick",
+        "trust": "fultr.clicks.models.trust:Trust",
+        "contextual": "fultr.clicks.models.contextual:Contextual",
     },
 )

@@ -20,9 +20,8 @@ class Cascade:
 
     From an examined rank r they continue to r + 1 with probability base[r + 1] / base[r]; so, as long as nothing is
     clicked, every rank is examined with the same probability as in the position-based model. After a click they
-    continue with `continues` times that probability. With 0 users stop at the first click: the cascade model of
-    Craswell et al. (2008). Above 0 it is a dependent click model (Guo et al. 2009) in which the effect of a click is
-    the same at every rank.
+    continue with `continues` times that probability, at every rank the same. With 0 users stop at the first click: the
+    cascade model of Craswell et al. (2008).
 
     Base examination must not increase with the rank.
 
@@ -35,6 +34,10 @@ class Cascade:
     def run_sessions(self, users: Any, sessions: Any, key: Any, log: Any) -> None:
         """See `Model`."""
         _run_sessions((float(self.continues),), users, sessions, key, log)
+
+    def click_if_examined(self, attraction: Float64s) -> Float64s:
+        """The attraction; see `Model`."""
+        return attraction
 
     def examination_given_clicks(self, base: Float64s, log: ClickLog) -> Float64s:
         """base[r] * continues ** (number of clicks above r), [impressions, K]; see `Model`.
@@ -54,7 +57,7 @@ class Cascade:
 
 @njit(forceinline=True)
 def _draw(
-    parameters: tuple[float], state: np.uint64, base: Float64s, attraction: Float64s, clicks: UInt8s
+    parameters: tuple[float], state: np.uint64, query: int, base: Float64s, attraction: Float64s, clicks: UInt8s
 ) -> np.uint64:
     (continues,) = parameters
     state = advance(state)

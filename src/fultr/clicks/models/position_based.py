@@ -25,13 +25,19 @@ class PositionBased:
         """See `Model`."""
         _run_sessions((), users, sessions, key, log)
 
+    def click_if_examined(self, attraction: Float64s) -> Float64s:
+        """The attraction; see `Model`."""
+        return attraction
+
     def examination_given_clicks(self, base: Float64s, log: ClickLog) -> Float64s:
         """base, whatever was clicked, [impressions, K]; see `Model`."""
         return each_impression(base[:, np.newaxis], log.offsets)
 
 
 @njit(forceinline=True)
-def _draw(parameters: tuple[()], state: np.uint64, base: Float64s, attraction: Float64s, clicks: UInt8s) -> np.uint64:
+def _draw(
+    parameters: tuple[()], state: np.uint64, query: int, base: Float64s, attraction: Float64s, clicks: UInt8s
+) -> np.uint64:
     for r in range(clicks.size):
         state = advance(state)
         clicks[r] = unit(state) < base[r] * attraction[r]
