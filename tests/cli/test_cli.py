@@ -36,12 +36,26 @@ def test_simulate_tells_what_clicks_were_divided_by(folder):
     assert told["mass"] == [1.0] * 5
 
 
+def test_simulate_tells_what_users_were_shown(folder):
+    options = ("simulate", "--data", folder, *SMALL, "--evaluate-every", "2", "--refresh", "2")
+    assert "first policy" in fultr(*options).out
+    online = json.loads(fultr(*options, "--json").out)["online"]
+    assert online["round"] == [2, 4, 6]
+    assert online["displayed"][0] == online["first policy"][0]
+    assert online["displayed"][1] != online["first policy"][1]
+    assert "first policy" not in fultr("simulate", "--data", folder, *SMALL).out
+
+
 def test_simulate_writes_ranker_curve_and_settings(folder, trained):
     assert sorted(p.name for p in trained.iterdir()) == ["checkpoint.npz", "curve.csv", "ranker.json", "settings.json"]
     settings = json.loads((trained / "settings.json").read_text())
     assert (settings["clients"], settings["rounds"], settings["seed"]) == (60, 6, 0)
     assert settings["versions"]["fultr"]
-    assert (trained / "curve.csv").read_text().startswith("round,ndcg@5 valid,ndcg@5 test\n0,")
+    assert (
+        (trained / "curve.csv")
+        .read_text()
+        .startswith("round,ndcg@5 valid,ndcg@5 test,ndcg@5 displayed,ndcg@5 first policy\n0,")
+    )
     assert Ranker.load(trained / "ranker.json").weights.size == 6
     again = fultr("simulate", "--data", folder, *SMALL, "--out", trained)
     assert again.code == 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from fultr.core.errors import FultrError
 from fultr.federated.optimisers import OPTIMISERS as KINDS
-from fultr.federated.optimisers.step import average, initial_state, step
+from fultr.federated.optimisers.step import average, initial_state, ranker_of, step
 from fultr.federated.settings import ServerOptimiser
 
 UPDATES = np.array([[0.5, -1.0, 0.0], [0.25, 2.0, 0.0], [-0.125, 0.5, 0.0], [1.0, 1.0, 0.0]])
@@ -85,6 +87,43 @@ def test_state_is_a_value(kind):
     np.testing.assert_array_equal(weights, np.ones(3))
     still, _ = step(optimiser, state, weights, np.zeros(3))
     np.testing.assert_array_equal(still, weights)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("decay", ["linear", "cosine"])
+def test_the_rate_falls_to_nothing(kind, decay):
+    """Each round's step is that of a constant rate times what is left of it."""
+    falling = ServerOptimiser(kind, ETA, BETA1, BETA2, TAU, decay_rounds=3, decay=decay)
+    constant = ServerOptimiser(kind, ETA, BETA1, BETA2, TAU)
+    left = {"linear": [1, 2 / 3, 1 / 3, 0], "cosine": [1, (1 + 1 / 2) / 2, (1 - 1 / 2) / 2, 0]}[decay]
+    state, steady, origin = initial_state(falling, 3), initial_state(constant, 3), np.zeros(3, np.float32)
+    for update, share in zip(UPDATES, left, strict=True):
+        moved, state = step(falling, state, origin, update)
+        full, steady = step(constant, steady, origin, update)
+        np.testing.assert_allclose(moved, share * full, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("averaged", [1.0, 0.5, 0.1])
+def test_the_ranker_is_a_mean_over_late_rounds(kind, averaged):
+    optimiser, last = ServerOptimiser(kind, ETA, averaged=averaged), ServerOptimiser(kind, ETA)
+    state, other = initial_state(optimiser, 3), initial_state(last, 3)
+    weights = unaveraged = np.ones(3, np.float32)
+    assert ranker_of(state, weights) is weights  # before the first round
+    seen = []
+    for update in np.tile(UPDATES, (10, 1)):
+        weights, state = step(optimiser, state, weights, update)
+        unaveraged, other = step(last, other, unaveraged, update)
+        np.testing.assert_array_equal(weights, unaveraged)  # training itself is the same
+        seen.append(weights.astype(np.float64))
+        # a factor (s + power)! / s! a round, which grows like s ** power
+        power = 2 / averaged - 2
+        ages = np.arange(1, len(seen) + 1)
+        shares = np.exp([math.lgamma(age + power) - math.lgamma(age) for age in ages])
+        np.testing.assert_allclose(ranker_of(state, weights), np.average(seen, axis=0, weights=shares), rtol=1e-5)
+    mean_age = np.average(len(seen) - ages, weights=shares) / len(seen)
+    assert abs(mean_age - averaged / 2) < 0.03  # as a mean over the last share of the rounds
+    assert ranker_of(other, unaveraged) is unaveraged
 
 
 def test_average_of_nobody_is_nothing():

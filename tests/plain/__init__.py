@@ -26,28 +26,38 @@ def random_data(
 Array = np.ndarray[Any, Any]
 
 
-def _softmax_slopes(margins: Array) -> Array:
+def _softmax_slopes(margins: Array, clicked: int) -> Array:
     shares = np.exp(-margins - np.max(-margins))
     return shares / shares.sum() / np.log(2)
 
 
-# Of each loss, by its name: h as a function of the margins, the clicked document's score minus each document's; and
-# minus its derivatives by them.
-LOSSES: dict[str, tuple[Callable[[Array], Array], Callable[[Array], Array]]] = {
-    "hinge": (lambda x: np.maximum(0, 1 - x).sum(), lambda x: (x < 1) * 1.0),
-    "logistic": (lambda x: np.log2(1 + np.exp(-x)).sum(), lambda x: 1 / (1 + np.exp(x)) / np.log(2)),
-    "softmax": (lambda x: np.log2(np.exp(-x).sum()), _softmax_slopes),
+def _dcg_changes(margins: Array, clicked: int) -> Array:
+    """What DCG changes by if the clicked document and each other one change places; ties keep their order."""
+    ranks = np.argsort(np.argsort(margins, kind="stable")) + 1
+    return np.abs(1 / np.log2(1 + ranks) - 1 / np.log2(1 + ranks[clicked]))
+
+
+# Of each loss, by its name: h as a function of the margins, the clicked document's score minus each document's, and the
+# place of the clicked one; and minus its derivatives by the margins.
+LOSSES: dict[str, tuple[Callable[[Array, int], Array], Callable[[Array, int], Array]]] = {
+    "hinge": (lambda x, _: np.maximum(0, 1 - x).sum(), lambda x, _: (x < 1) * 1.0),
+    "logistic": (lambda x, _: np.log2(1 + np.exp(-x)).sum(), lambda x, _: 1 / (1 + np.exp(x)) / np.log(2)),
+    "softmax": (lambda x, _: np.log2(np.exp(-x).sum()), _softmax_slopes),
+    "lambda-pairs": (
+        lambda x, c: (_dcg_changes(x, c) * np.log2(1 + np.exp(-x))).sum(),
+        lambda x, c: _dcg_changes(x, c) / (1 + np.exp(x)) / np.log(2),
+    ),
 }
 
 
 def h(scores: Array, clicked: int, loss: str = "hinge") -> float:
     """Eq. 4, d' = d included."""
-    return float(LOSSES[loss][0](scores[clicked] - scores))
+    return float(LOSSES[loss][0](scores[clicked] - scores, clicked))
 
 
 def h_gradient(x: Array, w: Array, clicked: int, loss: str) -> Array:
     """Gradient of `h` by the weights: a margin changes by the difference of two documents' features."""
-    slopes = LOSSES[loss][1](x[clicked] @ w - x @ w)
+    slopes = LOSSES[loss][1](x[clicked] @ w - x @ w, clicked)
     return np.sum([s * (other - x[clicked]) for s, other in zip(slopes, x, strict=True)], axis=0)
 
 

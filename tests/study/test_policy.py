@@ -9,8 +9,9 @@ from sklearn.metrics import ndcg_score
 
 from fultr.core.errors import FultrError
 from fultr.data.ranking import RankingData
+from fultr.rankers.model import model_named
 from fultr.rankers.supervised import Objective, train_epoch
-from fultr.study.policy import display, top_positions, train_policy
+from fultr.study.policy import best_documents, display, train_policy
 from fultr.study.settings import PolicySettings
 
 
@@ -98,11 +99,16 @@ def test_retrieved_pairs_copy_nothing_and_padding_is_zero():
 def test_ties_are_broken_by_the_seed_not_by_file_order():
     n = 3000
     data = RankingData.from_arrays(np.zeros((n * 4, 1)), np.zeros(n * 4), np.repeat(np.arange(n), 4))
-    first = top_positions(data, np.zeros(data.documents, np.float32), displayed=1, seed=0)[:, 0]
+
+    def shown(**options):
+        found = best_documents(data, model_named("linear", 1), np.zeros(1, np.float32), displayed=1, **options)
+        return found[:, 0] - data.offsets[:-1]
+
+    first = shown(seed=0)
     for position in range(4):
         assert abs((first == position).mean() - 0.25) < 4 * np.sqrt(0.25 * 0.75 / n)
-    again = top_positions(data, np.zeros(data.documents, np.float32), displayed=1, seed=0, threads=1)[:, 0]
-    other = top_positions(data, np.zeros(data.documents, np.float32), displayed=1, seed=1)[:, 0]
+    again = shown(seed=0, threads=1)
+    other = shown(seed=1)
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 

@@ -88,6 +88,7 @@ def simulate(
       fultr simulate --propensity shrunk        propensities from the clicks
       fultr simulate --propensity harvested --policies 2
       fultr simulate --server adam --server-rate 0.1 --gamma 2
+      fultr simulate --refresh 10 --loss softmax --server adam --server-rate 0.1
       fultr simulate --click-model cascade --continues 0.5
       fultr simulate --click-model trust --trust 0.5
       fultr simulate --adversaries 0.2 --strength 100 --aggregation clipped
@@ -144,9 +145,11 @@ def _write(run: Simulation, out: Path) -> None:
     run.ranker.save(out / "ranker.json")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["round", *(f"ndcg@5 {split}" for split in run.curve.ndcg)])
+    shown = {"displayed": run.online.displayed, "first policy": run.online.policy}
+    writer.writerow(["round", *(f"ndcg@5 {name}" for name in (*run.curve.ndcg, *shown))])
     for i, round_ in enumerate(run.curve.rounds):
-        writer.writerow([round_, *(repr(float(values[i])) for values in run.curve.ndcg.values())])
+        online = [repr(float(values[i - 1])) if i else "" for values in shown.values()]
+        writer.writerow([round_, *(repr(float(values[i])) for values in run.curve.ndcg.values()), *online])
     with written_whole(out / "curve.csv") as temporary:
         temporary.write_text(text.getvalue(), encoding="utf-8")
     with written_whole(out / "settings.json") as temporary:
@@ -161,13 +164,20 @@ def _print(run: Simulation, settings: RunSettings, out: Path | None, *, as_json:
 
     curve = {"round": run.curve.rounds.tolist(), **{name: v.tolist() for name, v in run.curve.ndcg.items()}}
     last = {name: values[-1].tolist() for name, values in vars(run.weighing).items() if name != "rounds"}
+    online = {"round": run.online.rounds, "displayed": run.online.displayed, "first policy": run.online.policy}
     if as_json:
         where = None if out is None else str(out)
-        print_json({"settings": run.settings, "ndcg@5": curve, "weighing": last, "out": where})
+        told = {name: values.tolist() for name, values in online.items()}
+        print_json({"settings": run.settings, "ndcg@5": curve, "online": told, "weighing": last, "out": where})
         return
     shown = np.unique(np.linspace(0, len(curve["round"]) - 1, 11).astype(int))
     rows = [[f"{curve['round'][i]}", f"{curve['valid'][i]:.4f}", f"{curve['test'][i]:.4f}"] for i in shown]
-    print_table([["round", "NDCG@5 valid", "NDCG@5 test"], *rows])
+    head = ["round", "NDCG@5 valid", "NDCG@5 test"]
+    if settings.showing.refresh is not None or settings.showing.exploration != "none":
+        head += ["displayed", "first policy"]
+        for i, row in zip(shown, rows, strict=True):
+            row += [f"{online[name][i - 1]:.4f}" if i else "" for name in head[3:]]
+    print_table([head, *rows])
     if isinstance(settings.fedips.propensity, Estimator):
         weighed = zip(last["used"], last["true"], last["mass"], strict=True)
         ranks = [[f"{k}", f"{u:.3f}", f"{t:.3f}", f"{m:.2f}"] for k, (u, t, m) in enumerate(weighed, 1)]

@@ -39,6 +39,32 @@ def _draw_queries(state: np.uint64, pool: int, replacement: bool, drawn: Int64s)
                     break
 
 
+@njit(nogil=True, cache=True)
+def drawn_queries(
+    clients: Int64s, pools: Int32s, available: int, queries: int, replacement: bool, seed: int, round_: int
+) -> Int64s:
+    """The queries that clients have in a round, [clients, queries], as `run_sessions` draws them.
+
+    Args:
+        clients: by number.
+        pools: the queries that each may draw from; empty: all.
+        available: how many there are without pools.
+        queries: of a client.
+        replacement: may one be drawn twice?
+        seed: of the run.
+        round_: the round.
+    """
+    drawn = np.empty((clients.size, queries), np.int64)
+    pooled = pools.shape[0] > 0
+    for u in range(clients.size):
+        state = start(seed, _QUERIES, round_, clients[u])
+        _draw_queries(state, pools.shape[1] if pooled else available, replacement, drawn[u])
+        if pooled:
+            for i in range(queries):
+                drawn[u, i] = pools[clients[u], drawn[u, i]]
+    return drawn
+
+
 # Compiled into each model's own function, which is cached. Numba does not notice there that this one has changed: after
 # changing it, delete clicks/models/__pycache__/*.nb?
 @njit(inline="always")
@@ -95,6 +121,12 @@ def run_sessions(
         offsets[u + 1] = row
 
 
+def check_queries(sessions: Sessions, available: int) -> None:
+    """Refuse clients that draw more different queries than there are."""
+    if not sessions.replacement and available < sessions.queries:
+        raise FultrError(f"queries: a client draws {sessions.queries} different ones, but has only {available}")
+
+
 NO_POOLS: Int32s = np.empty((0, 0), np.int32)
 
 
@@ -125,9 +157,7 @@ def simulate_clicks(
         pools: [users, pool] the queries that each client may draw from, by client number; if empty, all queries.
         versions: of the logging policy, one of which makes each impression, at random.
     """
-    available = pools.shape[1] if pools.size else attraction.shape[0] // versions
-    if not sessions.replacement and available < sessions.queries:
-        raise FultrError(f"queries: a client draws {sessions.queries} different ones, but has only {available}")
+    check_queries(sessions, pools.shape[1] if pools.size else attraction.shape[0] // versions)
     most = clients.size * sessions.most
     queries = np.empty(most, np.int32)
     clicks = np.empty((most, attraction.shape[1]), np.uint8)

@@ -44,6 +44,7 @@ class Purpose(IntEnum):
     ADVERSARIES = 16
     NOISE = 17
     CLIENT_NOISE = 18
+    EXPLORATION = 19
     BOOTSTRAP = 40
     HALVES = 41
     QUERY_KIND = 42

@@ -153,12 +153,13 @@ def federate(
         for event in report.events():
             tell(event)
     judged, cost = None, cost_of(settings, state.done)
+    final = replace(state.server, weights=state.server.ranker)
     if cost is not None:
         judged = noised_judgement(settings, state.server)
     elif settings.judge:
-        task = replace(task_of(settings, state.done, state.server), train=False)
+        task = replace(task_of(settings, state.done, final), train=False)
         judged = _answers(devices, state, task, devices.connected(), 1).judged  # whoever is there
-    return Trained(state.server.weights, state.done, judged, cost)
+    return Trained(final.weights, state.done, judged, cost)
 
 
 def compare(

@@ -20,7 +20,7 @@ from fultr.federated.credit import CREDITS
 from fultr.federated.credit.clipping import clipped
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.judging import judge_order
-from fultr.federated.optimisers.step import average, initial_state, step
+from fultr.federated.optimisers.step import average, initial_state, ranker_of, step
 from fultr.federated.privacy.randomness import SYSTEM, Randomness, Words, system_words
 from fultr.federated.privacy.stage import Shapes, Sums, single_replies, stage_of
 from fultr.federated.settings import Estimator, FedIPS
@@ -52,6 +52,11 @@ class Server:
         optimiser = initial_state(algorithm.server, weights.size)
         stage = stage_of(algorithm.stage).init(_shapes(algorithm, model, displayed, judge))
         return cls(weights, optimiser, estimation, stage, {})
+
+    @property
+    def ranker(self) -> Float32s:
+        """Weights of the ranker so far: w_t, or a mean over late rounds (`averaged`)."""
+        return ranker_of(self.optimiser, self.weights)
 
     def as_arrays(self) -> Arrays:
         """Everything by name, for a checkpoint."""

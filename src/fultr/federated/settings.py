@@ -34,7 +34,8 @@ class LocalTraining:
         client_rate: eta_l.
         loss: what bounds "d' ranks above d": "hinge", max(0, 1 - x), or "logistic", log2(1 + exp(-x)), x being the
             score of d minus the score of d'. Both are 1 at x = 0 and at least 1 below. Or "softmax", minus the
-            logarithm of the clicked document's share of exp(score), which bounds no rank.
+            logarithm of the clicked document's share of exp(score), or "lambda-pairs", logistic losses weighted by
+            what swapping d and d' would change of DCG; these bound no rank.
         metric: the additive metric g of Eq. 2 that is optimised: "rank", g(r) = r (the paper's), or "dcg",
             g(r) = -1 / log2(1 + r). As 1 + h bounds the rank of d, g(1 + h) bounds g(rank) for both, and a
             step's gradient is g'(1 + h) times the gradient of h.
@@ -69,6 +70,10 @@ class ServerOptimiser:
         beta2: decay of the average of squared updates (adam, yogi).
         tau: degree of adaptivity: added to the root of the squared updates, which start at tau squared.
         decay_rounds: round t, from 0, has the rate eta_g (1 - t / decay_rounds), and those after the last none.
+        decay: that is "linear"; "cosine" is eta_g (1 + cos(pi t / decay_rounds)) / 2.
+        averaged: the ranker is a mean of the weights after each round, those after round t with the weight
+            t ** (2 / averaged - 2), which is as old as a mean over this share of the rounds (1: all of them). It needs
+            no number of rounds beforehand (Shamir and Zhang 2013). Clients train from the last weights all the same.
     """
 
     server: str = setting("sgd", "Server optimiser.", choices=OPTIMISERS)
@@ -77,7 +82,15 @@ class ServerOptimiser:
     beta2: float = setting(0.99, "Decay of the average of squared updates (adam, yogi).", least=0, below=1)
     tau: float = setting(0.001, "Degree of adaptivity (adagrad, adam, yogi).", above=0)
     decay_rounds: int | None = setting(
-        None, "Rounds over which the server's rate falls to zero, linearly.", least=1, zero="it stays"
+        None, "Rounds over which the server's rate falls to zero.", least=1, zero="it stays"
+    )
+    decay: Literal["linear", "cosine"] = setting("linear", "How the server's rate falls.")
+    averaged: float | None = setting(
+        None,
+        "Share of the rounds, up to the last, that the ranker is a mean over.",
+        above=0,
+        most=1,
+        zero="it is the last",
     )
 
     def __post_init__(self) -> None:

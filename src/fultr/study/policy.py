@@ -17,10 +17,10 @@ from fultr.core.arrays import Float32s, Int64s
 from fultr.core.checks import check_choice, check_number
 from fultr.core.errors import FultrError
 from fultr.core.streams import Purpose, generator
-from fultr.core.threads import run_ranges
+from fultr.core.threads import chunk_bounds, run_chunks
 from fultr.data.ranking import RankingData
 from fultr.rankers.metrics import tie_key, top_documents
-from fultr.rankers.model import ModelSettings, model_named
+from fultr.rankers.model import Model, ModelSettings, model_named
 from fultr.rankers.supervised import Objective, train_epoch
 from fultr.study.settings import PolicySettings
 
@@ -63,36 +63,59 @@ def train_policy(
 def _top_rows(
     scores: Float32s, offsets: Int64s, query_ids: Int64s, seed: int, begin: int, end: int, shown: Int64s
 ) -> None:
+    """Positions of the best documents of queries `begin` to `end`, whose scores are given from the first one's on."""
+    start = offsets[begin]
     for q in range(begin, end):
         first, last = offsets[q], offsets[q + 1]
         keys = np.empty(last - first, np.uint64)
         for d in range(last - first):
             keys[d] = tie_key(seed, _POLICY_TIES, query_ids[q], d)
         shown[q] = -1
-        top_documents(scores[first:last], keys, shown[q])
+        top_documents(scores[first - start : last - start], keys, shown[q])
 
 
-def top_positions(
-    data: RankingData, scores: Float32s, *, displayed: int = 5, seed: int = 0, threads: int | None = None
+def best_documents(
+    data: RankingData,
+    model: Model,
+    weights: Float32s,
+    *,
+    displayed: int = 5,
+    seed: int = 0,
+    threads: int | None = None,
+    scores: Float32s | None = None,
 ) -> Int64s:
-    """The best documents of each query by their scores, as positions within the query: [queries, K], best first.
+    """The rows of the best documents of each query under a ranker: [queries, K], best first.
 
     Ties are broken by a random key of (seed, query id, position). A query with fewer than K documents displays them
-    all; its row ends in -1.
+    all; its row ends in -1. Documents are scored in blocks.
+
+    Args:
+        data: the queries.
+        model: of the ranker.
+        weights: of the ranker.
+        displayed: K.
+        seed: of the random order of documents with equal scores.
+        threads: how many threads to use; all cores if None.
+        scores: float32 [documents], written if given.
 
     >>> data = RankingData.from_arrays([[3.0], [7.0], [5.0], [1.0]], labels=[0, 1, 0, 1], query_ids=[1, 1, 1, 2])
-    >>> top_positions(data, data.features[:, 0], displayed=2).tolist()
-    [[1, 2], [0, -1]]
+    >>> best_documents(data, model_named("linear", 1), np.float32([1]), displayed=2).tolist()
+    [[1, 2], [3, -1]]
     """
     check_number("displayed", displayed, least=1, most=1000, whole=True)
     shown = np.empty((data.queries, displayed), np.int64)
-    given = np.ascontiguousarray(scores, np.float32)
+    given = np.ascontiguousarray(weights[np.newaxis], np.float32)
 
     def work(begin: int, end: int) -> None:
-        _top_rows(given, data.offsets, data.query_ids, seed, begin, end, shown)
+        rows = slice(data.offsets[begin], data.offsets[end])
+        found = model.scores(given, data.features[rows], threads=1)[:, 0]
+        if scores is not None:
+            scores[rows] = found
+        _top_rows(found, data.offsets, data.query_ids, seed, begin, end, shown)
 
-    run_ranges(work, data.queries, threads)
-    return shown
+    bounds = chunk_bounds(data.queries, 256)  # whose scores are held at a time, whatever the number of threads
+    run_chunks(lambda i: work(*bounds[i]), len(bounds), threads)
+    return np.where(shown >= 0, data.offsets[:-1, np.newaxis] + shown, -1)
 
 
 def display(
@@ -118,13 +141,10 @@ def display(
         model: of the logging policy; `train_policy` trains a linear one.
     """
     check_choice("pairs", pairs, ("displayed", "retrieved"))
-    versions = np.ascontiguousarray(np.atleast_2d(policy), np.float32)
-    scores = model_named(model, data.width).scores(versions, data.features, threads)
-    positions = np.concatenate(
-        [top_positions(data, column, displayed=displayed, seed=seed, threads=threads) for column in scores.T]
+    versions, ranker = np.atleast_2d(policy), model_named(model, data.width)
+    documents = np.concatenate(
+        [best_documents(data, ranker, each, displayed=displayed, seed=seed, threads=threads) for each in versions]
     )
-    there = positions >= 0
-    documents = np.where(there, np.tile(data.offsets[:-1, np.newaxis], (len(versions), 1)) + positions, -1)
     if pairs == "retrieved":
         if len(versions) > 1:
             raise FultrError("pairs: retrieved documents go with a single logging policy, found several versions")

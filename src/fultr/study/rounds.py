@@ -5,14 +5,15 @@ What clients and server do is `fultr.federated.fedips`; here is where their reco
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from fultr.clicks.log import Display, Records
+from fultr.clicks.log import ClickLog, Display, Records
 from fultr.clicks.models.model import Model as ClickModel
 from fultr.clicks.models.position_based import examination
-from fultr.clicks.sessions import simulate_clicks
+from fultr.clicks.sessions import check_queries, drawn_queries, simulate_clicks
 from fultr.clicks.settings import Sessions
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.threads import run_chunks
@@ -22,9 +23,11 @@ from fultr.federated.privacy.stage import Sums
 from fultr.federated.settings import FedIPS
 from fultr.rankers.model import Model
 from fultr.study.adversaries import adversarial, poison
+from fultr.study.exploration import online_sums
 from fultr.study.seeded import SeededRandomness
-from fultr.study.settings import Adversaries
-from fultr.study.users import Cohorts
+from fultr.study.settings import Adversaries, Showing
+from fultr.study.shown import Shown
+from fultr.study.users import Cohorts, attraction
 
 _BLOCK = 128  # clients whose clicks are held at a time, by each thread
 
@@ -34,6 +37,8 @@ class Simulated:
     """What stays the same from round to round.
 
     `evidence` [users, numbers] is what the devices of a finite population remember of earlier rounds; it changes.
+    `shown` is what `display` and `attraction` come from, and `before` the quality of what the first logging policy
+    displays, [versions x queries]; without them nobody asks how good it is, and there is no exploration.
     """
 
     algorithm: FedIPS
@@ -47,18 +52,32 @@ class Simulated:
     threads: int | None
     evidence: Float32s | None = None
     adversaries: Adversaries | None = None
+    showing: Showing = Showing()
+    shown: Shown | None = None
+    before: Float64s | None = None
+
+    def showing_now(self, shown: Shown) -> Simulated:
+        """The same with something else displayed."""
+        return replace(self, shown=shown, display=shown.display, attraction=shown.attraction)
 
 
-def run_round(run: Simulated, t: int, server: Server, *, watch: bool = False) -> tuple[Server, Float64s]:
-    """Round t: Algorithm 1, lines 2 to 11; returns what the server knows after it, and what `weighed` tells."""
+class Watched(NamedTuple):
+    """What was watched in a round, as sums over its impressions: see `weighed` and `online_sums`."""
+
+    weighed: Float64s
+    online: Float64s
+
+
+def run_round(run: Simulated, t: int, server: Server, *, watch: bool = False) -> tuple[Server, Watched]:
+    """Round t: Algorithm 1, lines 2 to 11; returns what the server knows after it, and what was watched."""
     cohort = run.users.cohort(t)  # line 2
     sent = broadcast(run.algorithm, server)  # line 3
-    replies, weighed = collect(run, t, sent, cohort, watch=watch)  # lines 4 to 10
+    replies, watched = collect(run, t, sent, cohort, watch=watch)  # lines 4 to 10
     random = SeededRandomness(run.seed)
-    return server_round(run.algorithm, server, replies, run.users.expected, random), weighed  # line 11
+    return server_round(run.algorithm, server, replies, run.users.expected, random), watched  # line 11
 
 
-def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: bool = False) -> tuple[Sums, Float64s]:
+def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: bool = False) -> tuple[Sums, Watched]:
     """Each client's clicks and local training: what they send, each in a row if that is needed, else by parts.
 
     Args:
@@ -66,13 +85,13 @@ def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: b
         t: the round.
         sent: what the server broadcast.
         cohort: the clients, by number.
-        watch: tell what clicks were divided by, see `weighed`.
+        watch: tell what clicks were divided by, and how good what was displayed is.
     """
     parts = parts_of(cohort.size)
     singly = run.adversaries is not None or run.algorithm.aggregation.aggregation != "mean"
     rows = cohort.size if singly else len(parts)
     replies = nothing(run.algorithm, run.model, run.display.ranks, rows)
-    watched = np.zeros((len(parts), 5, run.display.ranks))
+    watched, online = np.zeros((len(parts), 5, run.display.ranks)), np.zeros((len(parts), 3))
     needed = watch or run.algorithm.propensity == "known"
     random, privacy = SeededRandomness(run.seed), run.algorithm.privacy
     noised = privacy is not None and privacy.mode == "distributed"
@@ -83,7 +102,7 @@ def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: b
             until = min(block + _BLOCK, end)
             clients, own = cohort[block:until], slice(block, until) if singly else slice(i, i + 1)
             total = {name: array[own] for name, array in replies.items()}
-            base, records = clicked(run, t, clients)
+            base, records, drawn = clicked(run, t, clients)
             true = run.click_model.examination_given_clicks(base, records.log) if needed else None
             remembered = None if run.evidence is None else run.evidence[clients]
             draws = [random.client(t, client) for client in clients.tolist()] if noised else None
@@ -94,28 +113,64 @@ def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: b
                 run.evidence[clients] = remembered
             if watch and true is not None:
                 watched[i] += weighed(records, used, true)
+            if watch and run.shown is not None and run.before is not None:
+                quality = run.shown.quality
+                if drawn is not None:
+                    quality = run.shown.judged.ndcg(records.display.documents, drawn)
+                online[i] += online_sums(quality, run.before, records.log.queries, drawn)
 
     run_chunks(work, len(parts), run.threads)
     if run.adversaries is not None:
         poison(run.adversaries, replies, adversarial(run.adversaries, run.seed, cohort))
-    return replies, watched.sum(axis=0)
+    return replies, Watched(watched.sum(axis=0), online.sum(axis=0))
 
 
-def clicked(run: Simulated, t: int, clients: Int64s) -> tuple[Float64s, Records]:
-    """How some clients examine ranks if they have clicked nothing above, [clients, K]; and what they do in round t."""
+def clicked(run: Simulated, t: int, clients: Int64s) -> tuple[Float64s, Records, Int64s | None]:
+    """What some clients do in round t.
+
+    Returns:
+        How they examine ranks if they have clicked nothing above, [clients, K]; their records; and, if they explore,
+        the query of the data that each of their own display's is.
+    """
     base = examination(run.users.severities(t, clients), run.display.ranks)
+    display, attracted, pools, sessions, drawn = run.display, run.attraction, run.users.pools, run.sessions, None
+    if run.shown is not None and run.shown.scores is not None:
+        queries = _drawn(run, t, clients)
+        display = run.shown.explored(run.showing, queries, clients, run.seed, t)
+        attracted, drawn = attraction(run.shown.data, display, run.shown.click_model), queries.ravel()
+        pools = np.empty((clients.max() + 1, sessions.queries), np.int32)  # rows of other clients are never read
+        pools[clients] = np.arange(drawn.size).reshape(queries.shape)
+        sessions = replace(sessions, replacement=False)
     log = simulate_clicks(
         run.click_model,
-        run.attraction,
+        attracted,
         base,
         clients,
-        sessions=run.sessions,
+        sessions=sessions,
         seed=run.seed,
         round_=t,
-        pools=run.users.pools,
-        versions=run.display.versions,
+        pools=pools,
+        versions=display.versions,
     )
-    return base, Records(log, run.display)
+    return base, Records(log, display, versions=_made_by(run, log)), drawn
+
+
+def _drawn(run: Simulated, t: int, clients: Int64s) -> Int64s:
+    """[clients, queries] the queries of some clients in round t."""
+    pools, sessions, queries = run.users.pools, run.sessions, run.display.queries
+    available = pools.shape[1] if pools.size else queries
+    check_queries(sessions, available)
+    return drawn_queries(clients, pools, queries, sessions.queries, sessions.replacement, run.seed, t)
+
+
+def _made_by(run: Simulated, log: ClickLog) -> tuple[str, ...]:
+    """The version that made each impression."""
+    if run.shown is None:
+        return ()
+    names = run.shown.names
+    if len(names) == 1:
+        return names * log.queries.size
+    return tuple(names[version] for version in (log.queries // run.shown.data.queries).tolist())
 
 
 def weighed(records: Records, used: Float64s, true: Float64s) -> Float64s:

@@ -58,6 +58,7 @@ def train(
         seed=seed,
         policy=settings.policy,
         policies=settings.policies,
+        showing=settings.showing,
         displayed=settings.displayed,
         click_model=settings.click_model,
         sessions=settings.sessions,

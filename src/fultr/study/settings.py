@@ -87,6 +87,34 @@ class Adversaries:
         check(self)
 
 
+@dataclass(frozen=True)
+class Showing:
+    """How what users are shown changes in the course of training.
+
+    Attributes:
+        refresh: after every so many rounds the ranker becomes the logging policy of the next ones, in the place of the
+            oldest version in use; None: never, as in the paper.
+        exploration: each client is shown, for each of its queries in a round, the "plackett-luce" order, sampled
+            without replacement with probabilities in proportion to exp(score / temperature), over all documents of the
+            query; or, of what is displayed, neighbouring "pairs" from rank 1 or from rank 2 on, at random, each in
+            random order (Radlinski and Joachims 2006). With "none", the same for all.
+        temperature: of the Plackett-Luce distribution, as a multiple of the standard deviation of the query's scores.
+    """
+
+    refresh: int | None = setting(
+        None, "Rounds after which the ranker becomes the logging policy.", least=1, zero="never"
+    )
+    exploration: Literal["none", "plackett-luce", "pairs"] = setting(
+        "none", "How what is displayed differs from client to client."
+    )
+    temperature: float = setting(
+        0.3, "Of exploration (plackett-luce), in standard deviations of a query's scores.", above=0
+    )
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
 Algorithm = Literal["federated", "lambda-linear", "logging-policy", "random-ranking"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
@@ -109,6 +137,7 @@ class RunSettings:
         rounds: T.
         displayed: K.
         policies: versions of the logging policy.
+        showing: how what users are shown changes.
         evaluate_every: rounds between two points of the curve.
         k: NDCG@k.
 
@@ -135,6 +164,7 @@ class RunSettings:
     rounds: int = setting(500, "Rounds, T.", least=1)
     displayed: int = setting(5, "Documents displayed for a query, K.", least=1, most=1000)
     policies: int = setting(1, "Versions of the logging policy, in use at random.", least=1, most=1000)
+    showing: Showing = Showing()
     evaluate_every: int = setting(10, "Rounds between two points of the curve.", least=1)
     k: int = setting(5, "Cutoff of NDCG@k.", least=1)
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fultr.clicks.models.model import click_model_of
 from fultr.clicks.settings import ClickModel, Sessions
-from fultr.core.arrays import Float32s, Float64s, Int64s
+from fultr.core.arrays import Float32s
 from fultr.core.checkpoint import load_checkpoint, save_checkpoint
 from fultr.core.checks import SettingError, check_choice, check_number, check_seed, written
 from fultr.core.errors import FultrError
@@ -23,100 +22,40 @@ from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.fedips import Server
 from fultr.federated.privacy.accountant import Guarantee, settled, spent
 from fultr.federated.settings import Estimator, FedIPS, check_propensity
-from fultr.rankers.linear import random_weights
-from fultr.rankers.metrics import default_relevant_grade, mean_over_queries, ndcg_of_rankers
+from fultr.rankers.linear import Linear, random_weights
+from fultr.rankers.metrics import default_relevant_grade
 from fultr.rankers.model import Model, model_named
 from fultr.rankers.ranker import Ranker
-from fultr.study.policy import display, train_policy
+from fultr.study.policy import best_documents, display, train_policy
 from fultr.study.rounds import Simulated, run_round
-from fultr.study.settings import Adversaries, FiniteUsers, FreshUsers, PolicySettings
-from fultr.study.users import attraction, cohorts, limits_participation
-
-_SCORED_TOGETHER = 32  # rankers evaluated in one pass over the features
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """Mean NDCG@k over the queries of a split ("valid", "test") after some rounds."""
-
-    rounds: Int64s
-    ndcg: dict[str, Float64s]
-
-
-@dataclass(frozen=True, eq=False)
-class Weighing:
-    """What clicks were divided by in the rounds that led to the measured ones, beside the truth.
-
-    Attributes:
-        rounds: [points], from the first that clicks led to.
-        used: [points, K] mean propensity of each rank over impressions.
-        true: [points, K] mean examination of each rank over impressions.
-        mass: [points, K] sum of the clicks' weights at each rank, as a share of what it is with true examination.
-    """
-
-    rounds: Int64s
-    used: Float64s
-    true: Float64s
-    mass: Float64s
+from fultr.study.settings import Adversaries, FiniteUsers, FreshUsers, PolicySettings, Showing
+from fultr.study.shown import Shown
+from fultr.study.standing import (
+    Curve,
+    Online,
+    Refreshes,
+    Standing,
+    Weighing,
+    curve_of,
+    online_of,
+    unwatched,
+    weighing_of,
+)
+from fultr.study.users import cohorts, limits_participation
 
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
     """The outcome of a run: the ranker after the last round, the curve up to it, and the settings that made them.
 
-    `weighing` says what clicks were divided by on the way.
+    `weighing` says what clicks were divided by on the way, `online` how good was what users were shown.
     """
 
     ranker: Ranker
     curve: Curve
     settings: dict[str, Any]
     weighing: Weighing
-
-
-@dataclass(eq=False)
-class _Progress:
-    """Where a run stands; all that a checkpoint holds."""
-
-    done: int
-    server: Server
-    evidence: Float32s | None
-    measured: list[int]
-    kept: list[Float32s]
-    weighed: list[Float64s]
-
-    def as_arrays(self) -> dict[str, NDArray[Any]]:
-        arrays = {
-            "done": np.array(self.done),
-            **self.server.as_arrays(),
-            "measured": np.array(self.measured),
-            "kept": np.stack(self.kept),
-            "weighed": np.stack(self.weighed),
-        }
-        if self.evidence is not None:
-            arrays["evidence"] = self.evidence
-        return arrays
-
-    def keep(self, weighed: Float64s) -> None:
-        """Keep the weights of this round, to be measured."""
-        self.measured.append(self.done)
-        self.kept.append(self.server.weights)
-        self.weighed.append(weighed)
-
-    def wanted(self, rounds: int, evaluate_every: int) -> NDArray[np.bool_]:
-        """Which of the kept weights are to be measured: not those that only a shorter run kept, at its end."""
-        measured = np.array(self.measured)
-        return (measured % evaluate_every == 0) | (measured == rounds)
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> _Progress:
-        return cls(
-            int(arrays["done"]),
-            Server.from_arrays(arrays),
-            arrays.get("evidence"),
-            arrays["measured"].tolist(),
-            list(arrays["kept"]),
-            list(arrays["weighed"]),
-        )
+    online: Online
 
 
 def simulate(
@@ -128,6 +67,7 @@ def simulate(
     seed: int = 0,
     policy: PolicySettings | Float32s = PolicySettings(),
     policies: int = 1,
+    showing: Showing = Showing(),
     displayed: int = 5,
     click_model: ClickModel = ClickModel(),
     sessions: Sessions = Sessions(),
@@ -157,6 +97,7 @@ def simulate(
         policy: how the logging policy is trained; or its weights.
         policies: versions of the logging policy, trained on samples of their own, one of which, at random, makes each
             impression.
+        showing: when the ranker takes the logging policy's place, and exploration.
         displayed: K, documents displayed per query.
         click_model: how users examine and click.
         sessions: how many queries and clicks a client has.
@@ -181,6 +122,7 @@ def simulate(
         ("algorithm", algorithm, FedIPS),
         ("click_model", click_model, ClickModel),
         ("sessions", sessions, Sessions),
+        ("showing", showing, Showing),
         ("population", population, FreshUsers | FiniteUsers),
         ("adversaries", adversaries, Adversaries | None),
     ):
@@ -213,6 +155,7 @@ def simulate(
         "seed": int(seed),
         "policy": asdict(policy) if isinstance(policy, PolicySettings) else _checked_policy(policy, data.train.width),
         "policies": int(policies),
+        "showing": asdict(showing),
         "displayed": int(displayed),
         "click_model": asdict(click_model),
         "sessions": asdict(sessions),
@@ -233,6 +176,9 @@ def simulate(
             "propensity: a single deterministic logging policy shows every document at one rank, so there are no "
             "interventions to harvest; use two or more policies, or another estimator"
         )
+    if showing.exploration != "none" and (len(versions) > 1 or algorithm.pairs == "retrieved"):
+        beside = "pairs = retrieved" if len(versions) == 1 else f"policies = {len(versions)}"
+        raise SettingError("exploration", f"expected none with {beside}, found {showing.exploration}")
     shown = display(data.train, versions, displayed=displayed, pairs=algorithm.pairs, seed=seed, threads=threads)
     model = model_named(algorithm.model, data.train.width)
     progress = _start(algorithm, model, logging_policy, displayed, population, seed)
@@ -244,35 +190,49 @@ def simulate(
         identity = {**settings, "rounds": length, "fingerprints": [part.fingerprint() for part in data]}
         save = partial(save_checkpoint, Path(checkpoint), identity)
         progress = _resumed(Path(checkpoint), identity, rounds) or progress
+    scores = None if showing.exploration == "none" else np.empty(data.train.documents, np.float32)
+    if scores is not None:
+        best_documents(data.train, Linear(data.train.width), logging_policy, threads=threads, scores=scores)
+    first = Shown.first(data.train, shown, click_model, k, seed, scores)
     run = Simulated(
         algorithm,
         model,
         shown,
         click_model_of(click_model, data.train.query_ids),
-        attraction(data.train, shown, click_model),
+        first.attraction,
         cohorts(population, data.train, click_model, clients, seed, in_turn=limits_participation(algorithm)),
         sessions,
         seed,
         threads,
         progress.evidence,
         adversaries,
+        showing,
+        first,
+        first.quality,
     )
+    refreshes = Refreshes(showing.refresh, len(versions))
+    run = refreshes.again(run, progress)
     while progress.done < rounds:
+        run = refreshes.due(run, progress)
         measure = (progress.done + 1) % evaluate_every == 0 or progress.done + 1 == rounds
-        progress.server, weighed = run_round(run, progress.done, progress.server, watch=measure)
+        progress.server, watched = run_round(run, progress.done, progress.server, watch=measure)
         progress.done += 1
         if measure:
-            progress.keep(weighed)
+            progress.keep(watched)
         if save and (progress.done % checkpoint_every == 0 or progress.done == rounds):
             save(progress.as_arrays())
         if on_round:
             on_round(progress.done)
     if progress.measured[-1] != rounds:  # the checkpoint of a longer run ends here
-        progress.keep(np.zeros((5, displayed)))
-    ranker = Ranker(progress.server.weights, data.train.feature_ids, data.normalised, settings, algorithm.model)
+        progress.keep(unwatched(displayed))
+    ranker = Ranker(progress.server.ranker, data.train.feature_ids, data.normalised, settings, algorithm.model)
     wanted = progress.wanted(rounds, evaluate_every)
     return Simulation(
-        ranker, _measure(progress, model, wanted, data, k, splits, threads), settings, _weighing(progress, wanted)
+        ranker,
+        curve_of(progress, model, wanted, data, k, splits, threads),
+        settings,
+        weighing_of(progress, wanted),
+        online_of(progress, wanted),
     )
 
 
@@ -302,13 +262,13 @@ def _private(
     return replace(algorithm, stage=stage), spent(privacy, cohort=clients, rounds=rounds)
 
 
-def _resumed(checkpoint: Path, identity: dict[str, Any], rounds: int) -> _Progress | None:
+def _resumed(checkpoint: Path, identity: dict[str, Any], rounds: int) -> Standing | None:
     """Where a checkpoint stands; None if there is none yet."""
     if not checkpoint.parent.is_dir():
         raise FultrError(f"{checkpoint}: there is no folder {checkpoint.parent}")
     if not checkpoint.exists():
         return None
-    progress = _Progress.from_arrays(load_checkpoint(checkpoint, identity))
+    progress = Standing.from_arrays(load_checkpoint(checkpoint, identity))
     if progress.done > rounds:
         raise FultrError(f"{checkpoint}: this checkpoint is at round {progress.done}, past the {rounds} asked for")
     return progress
@@ -329,7 +289,7 @@ def _start(
     displayed: int,
     population: FreshUsers | FiniteUsers,
     seed: int,
-) -> _Progress:
+) -> Standing:
     """Round 0, with w_0 as the algorithm asks."""
     linear = {"zero": None, "policy": policy, "random": random_weights(model.features, seed)}[algorithm.initial]
     weights = model.initial(seed, linear)
@@ -337,31 +297,5 @@ def _start(
     if isinstance(source, Estimator) and source.remember and isinstance(population, FiniteUsers):
         evidence = ESTIMATORS[source.kind].no_evidence(source, population.users, displayed)
     server = Server.initial(algorithm, model, weights, displayed)
-    return _Progress(0, server, evidence, [0], [weights], [np.zeros((5, displayed))])
-
-
-def _measure(
-    progress: _Progress,
-    model: Model,
-    wanted: NDArray[np.bool_],
-    data: Splits,
-    k: int,
-    splits: Collection[str],
-    threads: int | None,
-) -> Curve:
-    """NDCG@k of the kept weights."""
-    kept = np.stack(progress.kept)[wanted]
-    ndcg = {}
-    for split in splits:
-        blocks = [kept[i : i + _SCORED_TOGETHER] for i in range(0, len(kept), _SCORED_TOGETHER)]
-        part = getattr(data, split)
-        means = [mean_over_queries(ndcg_of_rankers(model, b, part, k=k, threads=threads)) for b in blocks]
-        ndcg[split] = np.concatenate(means)
-    return Curve(np.array(progress.measured)[wanted], ndcg)
-
-
-def _weighing(progress: _Progress, wanted: NDArray[np.bool_]) -> Weighing:
-    """What the sums kept in the measured rounds say; NaN where there was nothing to add."""
-    shows, used, true, weights, due = np.moveaxis(np.stack(progress.weighed)[wanted][1:], 1, 0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return Weighing(np.array(progress.measured)[wanted][1:], used / shows, true / shows, weights / due)
+    nothing = unwatched(displayed)
+    return Standing(0, server, evidence, [0], [weights], [nothing.weighed], [nothing.online])

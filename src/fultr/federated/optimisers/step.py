@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from fultr.core.arrays import Arrays, Float32s, Float64s
 from fultr.federated.optimisers import OPTIMISERS
 from fultr.federated.settings import ServerOptimiser
 
-_ROUNDS = "rounds"
+_ROUNDS, _MEAN = "rounds", "mean"
 
 
 def initial_state(settings: ServerOptimiser, size: int) -> Arrays:
-    """What a server optimiser remembers before the first round, and the rounds so far if its rate depends on them."""
-    counted = {} if settings.decay_rounds is None else {_ROUNDS: np.zeros(1)}
-    return {**OPTIMISERS[settings.server].init(settings, size), **counted}
+    """What a server optimiser remembers before the first round; the rounds and the mean so far, where they matter."""
+    state: Arrays = OPTIMISERS[settings.server].init(settings, size)
+    if settings.decay_rounds is not None or settings.averaged is not None:
+        state[_ROUNDS] = np.zeros(1)
+    if settings.averaged is not None:
+        state[_MEAN] = np.zeros(size)
+    return state
 
 
 def step(settings: ServerOptimiser, state: Arrays, weights: Float32s, update: Float64s) -> tuple[Float32s, Arrays]:
@@ -25,13 +31,35 @@ def step(settings: ServerOptimiser, state: Arrays, weights: Float32s, update: Fl
     >>> weights.tolist()
     [3.0]
     """
-    rate, counted = settings.server_rate, {}
-    if settings.decay_rounds is not None:
-        rate *= max(0.0, 1 - float(state[_ROUNDS][0]) / settings.decay_rounds)
-        counted = {_ROUNDS: state[_ROUNDS] + 1}
+    done = float(state[_ROUNDS][0]) if _ROUNDS in state else 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is measured like any other
-        direction, state = OPTIMISERS[settings.server].direction(settings, state, update)
-        return (weights + rate * direction).astype(np.float32), {**state, **counted}
+        direction, after = OPTIMISERS[settings.server].direction(settings, state, update)
+        moved = (weights + settings.server_rate * _rate_left(settings, done) * direction).astype(np.float32)
+        if _MEAN in state and settings.averaged is not None:
+            power = 2 / settings.averaged - 2
+            after = {**after, _MEAN: state[_MEAN] + (moved - state[_MEAN]) * (1 + power) / (done + 1 + power)}
+    return moved, {**after, **({_ROUNDS: state[_ROUNDS] + 1} if _ROUNDS in state else {})}
+
+
+def ranker_of(state: Arrays, weights: Float32s) -> Float32s:
+    """The ranker that training has come to: the weights, or the mean over late rounds where there is one.
+
+    >>> settings = ServerOptimiser(server_rate=1.0, averaged=1.0)
+    >>> state, weights = initial_state(settings, 1), np.float32([0])
+    >>> for _ in range(3):
+    ...     weights, state = step(settings, state, weights, np.array([1.0]))
+    >>> weights.tolist(), ranker_of(state, weights).tolist()
+    ([3.0], [2.0])
+    """
+    return state[_MEAN].astype(np.float32) if _MEAN in state and state[_ROUNDS][0] else weights
+
+
+def _rate_left(settings: ServerOptimiser, done: float) -> float:
+    """The share of the server's rate that is left after so many rounds."""
+    if settings.decay_rounds is None:
+        return 1.0
+    gone = min(1.0, done / settings.decay_rounds)
+    return (1 + math.cos(math.pi * gone)) / 2 if settings.decay == "cosine" else 1 - gone
 
 
 def average(total: Float64s, clients: float) -> Float64s:
