@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import plain
 import pytest
@@ -10,7 +12,7 @@ import fultr
 from fultr.core.errors import FultrError
 from fultr.device.local import LocalDevices
 from fultr.federated.aggregate import aggregated, parts_of, summed
-from fultr.federated.aggregation import AGGREGATIONS
+from fultr.federated.aggregation import AGGREGATIONS, OF_SUMS
 from fultr.federated.federate import federate
 from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.privacy import STAGES
@@ -64,6 +66,26 @@ def test_totals_are_those_of_the_plain_version(kind, clients):
         assert total[name].shape == rounds[0][name].shape[1:]
         np.testing.assert_allclose(total[name].ravel(), wanted, rtol=1e-12, atol=1e-12)
     assert total["trained"] == clients
+
+
+@pytest.mark.parametrize("kind", OF_SUMS)
+def test_a_secure_sum_is_taken_for_what_its_mean_over_clients_says(kind):
+    """By the plain rule for single rows, with the multiple that is for sums; cohorts of different sizes."""
+    rng, settings, state = np.random.default_rng(0), Aggregation(kind, step_multiple=1.2), {}
+    rounds = [rows_of(rng, 1, 1.5**t) for t in range(7)]
+    for t, each in enumerate(rounds):
+        clients = 3 + 10 * t
+        sums = {name: array * clients for name, array in each.items()}
+        total, state = aggregated(settings, state, sums, clients)
+    for name, wanted in plainly(rounds, replace(settings, clip_multiple=1.2)).items():
+        np.testing.assert_allclose(total[name].ravel() / clients, wanted, rtol=1e-12)
+    assert total["trained"] == clients
+    if kind == "clipped":
+        assert np.linalg.norm(total["update"]) < 0.9 * np.linalg.norm(sums["update"])
+
+
+def test_rules_for_sums_are_those_that_have_a_function_for_them():
+    assert set(OF_SUMS) == {kind for kind in AGGREGATIONS if hasattr(AGGREGATIONS[kind], "of_sum")}
 
 
 CASES = {

@@ -10,6 +10,7 @@ import signal
 import struct
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from fultr.federated.fedips import Server
 from fultr.federated.messages import Reply, Task
 from fultr.study.fill_devices import PERIOD, fill_devices
 from fultr.study.settings import FiniteUsers
+from fultr.study.sums import arrives
 
 if importlib.util.find_spec("flwr") is None:
     pytest.skip("needs Flower: pip install 'fultr[flower]'", allow_module_level=True)
@@ -49,6 +51,7 @@ DEVICES, ROUNDS, FILLED = 5, 3, 10
 QUERY, VERSION, TEXT = "planted-query-4711", "planted-version-4711", "planted-text-4711"
 VALUES = np.float32([0.7310585, 0.2718282, 0.5772157, 0.9159656])  # of planted documents
 TIME = 1_234_567_890.4711
+DROPOUTS = 0.15  # device 0 in round 3, and no other in three rounds
 MANY = {"answers_a_day": 10**6, "answers_in_all": 10**6, "seconds_apart": 0.0}
 
 # Runs at the start of a node: it replies as the file beside it says, a word a round.
@@ -67,6 +70,8 @@ if b"fultr\\0node" in pathlib.Path("/proc/self/cmdline").read_bytes():
     def answer_message(log, content, policy, *others):
         global word
         sent, words = well(log, content, policy, *others)
+        if content.startswith(b"sum"):
+            return sent, words
         task = read_task(content)
         (here / f"asked-{task.round}").touch()
         told = (here / "behaviour").read_text().split()
@@ -226,21 +231,31 @@ def copied(logs: dict[int, Path], folder: Path) -> dict[int, Path]:
 
 @pytest.mark.deployment
 def test_flower_ends_with_the_weights_of_the_simulation(data, federation, periods):
-    """Each round's clicks are logged before it, and every device trains on what is new."""
+    """Each round's clicks are logged before it, and every device trains on what is new.
+
+    Then the same in secure sums, with a device that drops out of the last.
+    """
     deployment, _ = federation
-    settings = settings_of(data, propensity="pooled")
-    weights = np.empty(0)
+    settings, summed = (settings_of(data, propensity="pooled", secure_sums=sums) for sums in (False, True))
+    weights, masked = np.empty(0), np.empty(0)
     for t in range(ROUNDS):
+        there = arrives(DROPOUTS, 0, t, 1, np.arange(DEVICES))
         for u, log in logs_of(deployment.folder).items():
             allow(log.parent, window="latest", least_clicks=1, least_impressions=1, held_out=0.0, **MANY)
             with DeviceLog.open(log, retention=None) as opened:
                 append(opened, periods[u], t)
-        weights = train(deployment, settings_of(data, propensity="pooled", rounds=t + 1), "same")
-    simulated = fultr.simulate(
-        data, settings.algorithm(), clients=DEVICES, rounds=ROUNDS, population=FiniteUsers(DEVICES), splits=()
-    )
+        weights = train(deployment, replace(settings, rounds=t + 1), "same")
+        for u, log in logs_of(deployment.folder).items():
+            allow(log.parent, answers_in_all=10**6 if there[u] else 0)
+        masked = train(deployment, replace(summed, rounds=t + 1), "masked")
+    assert [len(report["accepted"]) for report in reports(deployment, "masked")] == [5, 5, 4]
+    users = FiniteUsers(DEVICES)
+    options = dict(clients=DEVICES, rounds=ROUNDS, population=users, splits=())
+    simulated = fultr.simulate(data, settings.algorithm(), **options)
     assert np.linalg.norm(weights) > 0.1
     assert weights.tobytes() == simulated.ranker.weights.tobytes()
+    simulated = fultr.simulate(data, summed.algorithm(), secure_sums=True, dropouts=DROPOUTS, **options)
+    assert masked.tobytes() == simulated.ranker.weights.tobytes() != weights.tobytes()
 
 
 @pytest.mark.slow

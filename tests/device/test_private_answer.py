@@ -28,7 +28,13 @@ SETTINGS = {
 
 
 def private_task(t: int = 0, training: int = 7, **settings) -> Task:
-    return replace(a_task(t, **{**SETTINGS, **settings}), training=training)
+    settings = {"secure_sums": settings.get("privacy") == "distributed", **SETTINGS, **settings}
+    return replace(a_task(t, **settings), training=training)
+
+
+def summed(connection) -> str:
+    """The answer will leave in a secure sum."""
+    return ""
 
 
 def entries(path) -> list:
@@ -46,7 +52,7 @@ def used(path):
 @pytest.mark.parametrize("mode", PRIVACY)
 def test_one_vector_leaves_and_the_server_accepts_it(used, mode):
     task = read_task(task_bytes(private_task(privacy=mode, propensity="shrunk", judge=True)))
-    reply = answer(used, task, replace(SMALL, held_out=0.3))
+    reply = answer(used, task, replace(SMALL, held_out=0.3), admit=summed)
     assert isinstance(reply, Reply)
     assert reply.sums.keys() == {"vector", "trained"}
     assert reply.sums["trained"].tolist() == [1]
@@ -73,11 +79,16 @@ def test_zeros_have_their_noise_where_devices_add_it(path):
     with opened(path):
         pass
     first, second = (
-        answer(path, private_task(privacy="distributed", training=training), SMALL).sums["vector"]
+        answer(path, private_task(privacy="distributed", training=training), SMALL, admit=summed).sums["vector"]
         for training in (1, 2)
     )
     assert np.abs(first).min() < np.abs(first).max() > 100
     assert (first != second).any()
+
+
+def test_a_share_of_the_noise_does_not_leave_in_the_clear(used):
+    assert answer(used, private_task(privacy="distributed"), SMALL) == REFUSAL
+    assert entries(used)[-1].reason == "privacy: a vector with a share of the noise is not sent in the clear"
 
 
 def test_a_device_takes_part_no_more_often_than_the_budget_counts(used):

@@ -39,6 +39,7 @@ SIGNING = Ed25519PrivateKey.generate()
 PINNED = ReleaseKey("pilot", SIGNING.public_key().public_bytes_raw())
 KEYS = [SumKey.generate() for _ in range(5)]
 IDENTITIES = [SumIdentity(key, PINNED) for key in KEYS]
+NOISED = {"aggregation": "mean", "noise_multiplier": 0.5, "population": 1000, "cohort": 5, "secure_sums": True}
 LIST = Enrolment(4, "pilot", tuple(range(5)), tuple(key.public for key in KEYS))
 
 
@@ -64,7 +65,7 @@ class Server:
 
     def __init__(self, logs, task, **changes):
         self.logs, self.task, self.invitation = logs, task, invited(task, **changes)
-        self.session = self.invitation.session(task.round, LIST)
+        self.session = self.invitation.session(task, LIST)
         self.first: dict[int, Masked] = {}
         self.sent = b""
 
@@ -193,6 +194,28 @@ def test_a_question_that_would_show_too_much_is_refused_and_a_good_one_still_ans
     assert isinstance(server.ask(0), bytes)
 
 
+def test_a_sum_with_too_few_shares_of_noise_is_not_revealed(logs):
+    """Each device adds a fifth of the variance: four of them would be short of what the budget counts on."""
+    task = a_task(**NOISED, privacy="distributed", honest=5)
+    server = Server(logs, task)
+    for place in range(5):
+        assert isinstance(server.invite(place), bytes)
+    assert server.ask(0, [0, 1, 2, 3]) == REFUSAL
+    assert reason(logs[0]) == "secure sum: 4 of 5 devices are left, and 5 are needed"
+    second = {i: read_revealed(server.session, i, server.ask(i)) for i in range(5)}
+    found = layout_of(task).decoded(unmask(server.session, server.first, second), 5)
+    assert found["trained"].tolist() == [5]
+    assert (found["vector"] == np.trunc(found["vector"])).all()
+
+
+def test_a_server_cannot_spread_the_noise_over_devices_that_are_not_there(logs):
+    """With a large `honest`, each device would add next to nothing."""
+    task = a_task(**NOISED, privacy="distributed", honest=6)
+    found = join_sum(logs[0], invitation_bytes(invited(task)), SMALL, IDENTITIES[0])
+    assert found == REFUSAL
+    assert reason(logs[0]) == "a secure sum of 5 devices, and 6 must add their share of the noise"
+
+
 def test_a_device_never_reveals_both_of_one_device(logs):
     """Whatever the server asks afterwards: of every other device a share or a key has left, and not the other."""
     server = Server(logs, a_task())
@@ -265,22 +288,26 @@ def test_messages_go_through_the_mailbox_and_refusals_are_all_the_same(logs):
     assert "that is no task" in found[3][1]
 
 
-def test_planted_values_are_in_nothing_that_is_sent(logs, tmp_path):
-    """The same clicks answered in the clear show the features' difference; masked, no number of it is to be found."""
+@pytest.mark.parametrize("settings", [{}, {"propensity": "shrunk", "judge": True}, NOISED | {"privacy": "gaussian"}])
+def test_planted_values_are_in_nothing_that_is_sent(logs, tmp_path, settings):
+    """The same clicks answered in the clear show the features' difference; masked, no number of it is to be found.
+
+    With privacy, what is sought is the vector before the server has added noise to the sum.
+    """
     path = logs[0]
-    task = a_task()
+    task = a_task(**settings)
     server = Server(logs, task)
     for place in range(5):
         server.invite(place)
     for place in range(5):
         server.ask(place)
-    reply = answer(path, task, SMALL)
-    update = reply.sums["update"]
-    encoded = layout_of(task).encoded(reply.sums)
-    planted = [value.tobytes() for value in (*update, *update.astype(np.float64), *encoded) if value]
+    reply = answer(path, replace(task, training=2), SMALL)
+    own = np.concatenate([array.ravel().astype(np.float64) for name, array in reply.sums.items() if name != "trained"])
+    encoded = layout_of(task).encoded(reply.sums)[: own.size]
+    planted = [value.tobytes() for value in (*own, *own.astype(np.float32), *encoded) if abs(value) > 1e-6]
     assert len(planted) > 8
     assert not any(value in server.sent for value in planted)
-    assert any(value in update.tobytes() for value in planted)  # in the clear they would be found
+    assert any(value in own.tobytes() for value in planted)  # in the clear they would be found
     secret = KEYS[0].private.private_bytes_raw()
     assert secret not in server.sent
     assert secret not in raw_bytes(path)

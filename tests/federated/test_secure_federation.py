@@ -16,10 +16,13 @@ from fultr.device.answer import answer
 from fultr.device.local import LocalDevices
 from fultr.federated import federate as rounds
 from fultr.federated.federate import compare, federate
-from fultr.federated.federation import FederationSettings, Replay
+from fultr.federated.federation import FederationSettings
 from fultr.federated.messages import Reply
+from fultr.federated.privacy.enrolment import read_enrolment
 from fultr.federated.privacy.fixed_point import added
+from fultr.federated.sum_wire import masked_bytes, read_invitation, read_masked
 from fultr.federated.summing import Summed, layout_of
+from fultr.federated.wire import read_task
 
 DEVICES = 7
 HELD_OUT = replace(SMALL, held_out=0.3, least_clicks=2, least_impressions=3)
@@ -170,12 +173,42 @@ def test_two_rankers_are_not_compared(logs, tmp_path):
     assert devices.asked == []
 
 
-def test_what_does_not_go_with_secure_sums(logs, tmp_path):
-    for aggregation in ("clipped", "trimmed", "grouped"):
-        with pytest.raises(FultrError, match="expected mean with secure_sums, which show only a sum; found"):
+def test_what_does_not_go_with_secure_sums():
+    for aggregation in ("trimmed", "grouped"):
+        with pytest.raises(FultrError, match="expected mean or clipped with secure_sums, which show only a sum; found"):
             settings_of(aggregation=aggregation)
-    with pytest.raises(FultrError, match="secure_sums: expected devices that answer within a policy"):
-        federate(LocalDevices(logs, replay=Replay(0.0, 1.0)), settings_of(), tmp_path)
+
+
+def test_the_default_aggregation_clips_the_mean_of_a_sum(logs, filled, tmp_path):
+    """A liar sends an update of norm 55 in round 3: what the sum is then is not what training follows."""
+
+    class Lying(Dropping):
+        def post(self, contents, t, timeout):
+            replies = super().post(contents, t, timeout)
+            if len(self.asked) == 5:  # the first question of round 3
+                session = self.session(contents)
+                masked = read_masked(session, 0, layout_of(self.task).size, replies[0])
+                vector = masked.vector.copy()
+                vector[:FEATURES] += np.uint64(1 << 38)  # a number of 32, under the mask: nobody can tell
+                replies[0] = masked_bytes(session, replace(masked, vector=vector))
+            return replies
+
+        def session(self, contents):
+            invitation = read_invitation(contents[0])
+            object.__setattr__(self, "task", read_task(invitation.task))
+            return invitation.session(self.task, read_enrolment(invitation.enrolment))
+
+    lengths = {}
+    for name, aggregation in (("mean", {}), ("default", {"aggregation": "clipped"})):
+        shutil.copytree(filled, tmp_path / f"logs-{name}")
+        paths = {i: tmp_path / f"logs-{name}" / f"{i}.db" for i in logs}
+        settings = settings_of(judge=False, propensity="none", **aggregation)
+        federate(Lying(paths), settings, tmp_path / name)
+        reports = [json.loads(line) for line in (tmp_path / name / "progress.jsonl").read_text().splitlines()]
+        lengths[name] = [report["moved"] for report in reports]
+    assert lengths["mean"][:2] == lengths["default"][:2]
+    assert lengths["mean"][2] > 3 * max(lengths["mean"][:2])
+    assert lengths["default"][2] < 3 * max(lengths["default"][:2])
 
 
 def test_devices_that_are_not_enrolled_are_left_out(logs, tmp_path):

@@ -93,6 +93,7 @@ def simulate(
       fultr simulate --click-model trust --trust 0.5
       fultr simulate --adversaries 0.2 --strength 100 --aggregation clipped
       fultr simulate --privacy correlated --epsilon 1 --population 1000000
+      fultr simulate --secure-sums --dropouts 0.05
       fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine
     """
     given = given_settings(settings)

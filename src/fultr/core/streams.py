@@ -45,6 +45,7 @@ class Purpose(IntEnum):
     NOISE = 17
     CLIENT_NOISE = 18
     EXPLORATION = 19
+    DROPOUTS = 20
     BOOTSTRAP = 40
     HALVES = 41
     QUERY_KIND = 42

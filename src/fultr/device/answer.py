@@ -31,6 +31,7 @@ from fultr.device.records import Window, read_window
 from fultr.device.sqlite import clear_errors, open_file, transaction
 from fultr.device.view import current_schema
 from fultr.federated.messages import Reply, Task, check_said, check_task, least_propensity, reply_to
+from fultr.federated.privacy.distributed import least_survivors
 from fultr.federated.privacy.settings import noise_of
 from fultr.federated.settings import Estimator
 from fultr.rankers.schema import schema_digest
@@ -121,6 +122,8 @@ def _answer(
         _check_willing(asked, task, policy)
         if admit is None and policy.only_sums:
             raise FultrError("an answer in the clear: is not sent, by the policy")
+        if admit is None and least_survivors(task.algorithm.privacy):
+            raise FultrError("privacy: a vector with a share of the noise is not sent in the clear")
         with transaction(connection):
             note = "" if admit is None else admit(connection)
             number, training, held_out = _admitted(connection, task, policy, shape, asked, now, note)

@@ -100,6 +100,7 @@ STEPS = (
     ) WITHOUT ROWID;
     INSERT INTO settings VALUES ('enrolment', '["", 0, ""]')
     """,
+    "ALTER TABLE sums ADD COLUMN least INTEGER NOT NULL DEFAULT 0",
 )
 """The steps from each version of the tables to the next, starting from an empty file; `user_version` counts them.
 

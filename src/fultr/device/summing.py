@@ -62,7 +62,7 @@ def join_sum(
     def admit(connection: sqlite3.Connection) -> str:
         enrolled = open_enrolment(invitation.enrolment, identity.federation)
         _pin(connection, identity.federation, enrolled, invitation.enrolment)
-        session = invitation.session(task.round, enrolled)
+        session = invitation.session(task, enrolled)
         near = session.neighbourhood(session.place_of(identity.key.public))
         if (hidden := hidden_among(len(near))) < policy.least_summed:
             raise FultrError(
@@ -145,22 +145,22 @@ def _begin(connection: sqlite3.Connection, session: Session) -> None:
 def _keep(connection: sqlite3.Connection, session: Session, share: bytes) -> None:
     """Store what the question will need, before the masked vector leaves."""
     connection.execute(
-        "UPDATE sums SET task = ?, members = ?, share = ? WHERE (run, round, attempt) = (?, ?, ?)",
-        (session.task, b"".join(session.members), share, session.run, session.round, session.attempt),
+        "UPDATE sums SET task = ?, members = ?, least = ?, share = ? WHERE (run, round, attempt) = (?, ?, ?)",
+        (session.task, b"".join(session.members), session.least, share, session.run, session.round, session.attempt),
     )
 
 
 def _kept(connection: sqlite3.Connection, question: Question) -> tuple[Session, bytes]:
     """The session that a question is about, and the device's own share."""
     row = connection.execute(
-        "SELECT run, round, attempt, task, members, share FROM sums WHERE session = ? AND share IS NOT NULL",
+        "SELECT run, round, attempt, task, members, least, share FROM sums WHERE session = ? AND share IS NOT NULL",
         (question.session,),
     ).fetchone()
     if row is None:
         raise FultrError("the question is about a session that this device is not in, or it was answered before")
-    run, t, attempt, task, members, share = row
+    run, t, attempt, task, members, least, share = row
     keys = tuple(members[i : i + KEY_BYTES] for i in range(0, len(members), KEY_BYTES))
-    return Session(run, t, attempt, task, keys), share
+    return Session(run, t, attempt, task, keys, least), share
 
 
 def _forget(connection: sqlite3.Connection, session: Session) -> None:

@@ -71,11 +71,20 @@ def lower_median(values: Float64s) -> float:
     return float(np.sort(values)[(len(values) - 1) // 2])
 
 
-def aggregated(settings: Aggregation, state: Arrays, rows: Sums) -> tuple[Sums, Arrays]:
+def aggregated(settings: Aggregation, state: Arrays, rows: Sums, summed_of: float | None = None) -> tuple[Sums, Arrays]:
     """What the server takes for the sum of the clients' rows, by name, and what the aggregation remembers then.
 
     "trained" counts clients, 0 or 1 each: it is added up by every rule.
+
+    Args:
+        settings: which rule.
+        state: what it remembers.
+        rows: of the clients.
+        summed_of: the only row is the secure sum of so many clients; None: each row is a client's.
     """
-    said = {name: each for name, each in rows.items() if name != "trained"}
-    total, state = AGGREGATIONS[settings.aggregation].total(settings, state, said)
+    said, rule = {name: each for name, each in rows.items() if name != "trained"}, AGGREGATIONS[settings.aggregation]
+    if summed_of is None:
+        total, state = rule.total(settings, state, said)
+    else:
+        total, state = rule.of_sum(settings, state, {name: each[0] for name, each in said.items()}, summed_of)
     return {**total, "trained": summed(rows["trained"])}, state

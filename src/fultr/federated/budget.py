@@ -34,7 +34,9 @@ def private_settings(settings: FederationSettings) -> FederationSettings:
 def cost_of(settings: FederationSettings, rounds: int) -> Guarantee | None:
     """What so many rounds cost; None without privacy."""
     privacy = settings.algorithm().privacy
-    return None if privacy is None else spent(privacy, cohort=settings.cohort, rounds=rounds)
+    if privacy is None:
+        return None
+    return spent(privacy, cohort=settings.cohort, rounds=rounds, summed=settings.secure_sums)
 
 
 def noised_judgement(settings: FederationSettings, server: Server) -> Judgement | None:

@@ -232,7 +232,7 @@ def _answers(devices: Devices, state: _State, task: Task, cohort: list[int], att
         who, total = (found.accepted, found.refused, found.silent, found.answered), found.total
         if total is None or len(found.accepted) < least:
             return _Answers(None, None, *who, found.why)
-        judged = of_sum(total["judged"], len(found.accepted)) if task.judge else None
+        judged = of_sum(total["judged"], len(found.accepted)) if "judged" in total else None
         return _Answers({name: array[np.newaxis] for name, array in total.items()}, judged, *who)
     replies, refused, silent = _ask(devices, task, cohort, settings)
     told = [replies[client].sums["judged"] for client in sorted(replies) if "judged" in replies[client].sums]
@@ -244,10 +244,10 @@ def _answers(devices: Devices, state: _State, task: Task, cohort: list[int], att
 
 def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object], random: Randomness) -> RoundReport:
     settings, before, begun = state.settings, state.server.weights, time.monotonic()
-    waiting = settings.waiting
+    waiting, spent = settings.waiting, set[int]()
     for attempt in range(1, waiting.attempts + 1):
         asked = time.monotonic()
-        cohort = _cohort(devices, state, tell)
+        cohort = _cohort(devices, state, tell, spent)
         task = task_of(settings, state.done, state.server, state.training)
         answers = _answers(devices, state, task, cohort, attempt)
         if answers.rows is not None:
@@ -266,6 +266,7 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object],
             round(time.monotonic() - asked, 3),
             answers.why,
         )
+        spent.update(answers.accepted)
         append(state.folder / "attempts.jsonl", failed)
         for event in failed.events():
             tell(event)
@@ -279,9 +280,9 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object],
     trained = {name: rows for name, rows in answers.rows.items() if name != "judged"}
     private = algorithm.privacy is not None
     expected = settings.cohort if private else len(answers.accepted)
-    state.server = server_round(algorithm, state.server, trained, expected, random)
+    state.server = server_round(algorithm, state.server, trained, expected, random, summed=settings.secure_sums)
     state.done += 1
-    state.repliers.append(answers.accepted)
+    state.repliers.append(sorted(spent.union(answers.accepted)))
     believed = broadcast(algorithm, state.server).estimation.get("pooled")
     return RoundReport(
         state.done,
@@ -300,12 +301,15 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object],
     )
 
 
-def _cohort(devices: Devices, state: _State, tell: Callable[[Event], object]) -> list[int]:
-    """The devices that are asked in the next round, once enough are connected."""
+def _cohort(devices: Devices, state: _State, tell: Callable[[Event], object], spent: set[int]) -> list[int]:
+    """The devices that are asked in the next round, once enough are connected.
+
+    With privacy, those that answered an attempt which came to nothing have spent their part in the round.
+    """
     settings, t = state.settings, state.done
     there = _connected(devices, settings, tell)
     if (privacy := settings.algorithm().privacy) is not None:
-        there = willing(privacy, there, state.repliers)
+        there = [client for client in willing(privacy, there, state.repliers) if client not in spent]
     if not settings.cohort or settings.cohort >= len(there):
         return there
     drawn = generator(settings.seed, Purpose.COHORT, t).choice(len(there), settings.cohort, replace=False)

@@ -25,6 +25,7 @@ from fultr.federated.settings import (
     StageSettings,
     check_aggregation,
     check_propensity,
+    check_summable,
     propensity_setting,
 )
 from fultr.rankers.model import ModelSettings, model_setting
@@ -121,11 +122,8 @@ class FederationSettings:
             raise SettingError("feature_names", f"expected {self.features} different names, found {found}")
         plain_size(self.model, self.features)  # refuses too many weights
         check_aggregation(self.aggregation, self.stage)
-        if self.secure_sums and self.aggregation.aggregation != "mean":
-            found = self.aggregation.aggregation
-            raise SettingError("aggregation", f"expected mean with secure_sums, which show only a sum; found {found}")
-        if self.secure_sums and isinstance(self.stage.privacy, Privacy):
-            raise SettingError("secure_sums", "expected false with privacy: the two do not work together yet")
+        if self.secure_sums:
+            check_summable(self.aggregation)
         least = self.waiting.least_replies
         if self.cohort and self.cohort < least:
             raise SettingError("cohort", f"expected at least least_replies = {least}, found {self.cohort}")
@@ -133,6 +131,10 @@ class FederationSettings:
             if not self.cohort:
                 raise SettingError(
                     "cohort", "expected a number with privacy: what is divided by must not depend on who replies"
+                )
+            if self.stage.privacy.mode == "distributed" and not self.secure_sums:
+                raise SettingError(
+                    "secure_sums", "expected true with distributed noise, of which a single vector has a share alone"
                 )
             if self.stage.privacy.secret_cohorts:
                 raise SettingError(

@@ -212,7 +212,13 @@ def _estimates(
 
 
 def server_round(
-    algorithm: FedIPS, server: Server, replies: Sums, clients: float, random: Randomness = SYSTEM
+    algorithm: FedIPS,
+    server: Server,
+    replies: Sums,
+    clients: float,
+    random: Randomness = SYSTEM,
+    *,
+    summed: bool = False,
 ) -> Server:
     """What the server makes of what a cohort of so many clients sent (line 11).
 
@@ -222,8 +228,10 @@ def server_round(
         replies: one row per client, in the order of their numbers; for the mean, the sums of parts will do.
         clients: how many the cohort has, or is expected to have.
         random: where noise comes from.
+        summed: is the only row the secure sum of these clients?
     """
-    given, aggregation = aggregated(algorithm.aggregation, server.aggregation, replies)
+    of = clients if summed else None
+    given, aggregation = aggregated(algorithm.aggregation, server.aggregation, replies, of)
     stage, sums = stage_of(algorithm.stage).server(server.stage, given, clients, random)
     if algorithm.privacy is None:
         _check_stage(algorithm.stage.stage, {name: array.shape for name, array in given.items()}, sums)

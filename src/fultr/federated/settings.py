@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 from fultr.core.checks import SettingError, number_fits, written
 from fultr.core.settings import check, either, setting
-from fultr.federated.aggregation import AGGREGATIONS
+from fultr.federated.aggregation import AGGREGATIONS, OF_SUMS
 from fultr.federated.credit import CREDITS
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.optimisers import OPTIMISERS
@@ -222,6 +222,7 @@ class Aggregation:
             "grouped", per coordinate, the median of the means of groups. docs/poisoning.md says what each protects
             against.
         clip_multiple: of the running median norm.
+        step_multiple: likewise, of the mean over clients of a secure sum, which is all that the server sees then.
         trim: left out at each end; at least this share, as long as some remain.
         groups: with as many as clients it is their median.
     """
@@ -229,6 +230,9 @@ class Aggregation:
     aggregation: str = setting("mean", "How what clients send is combined.", choices=AGGREGATIONS)
     clip_multiple: float = setting(
         1.0, "Largest norm that counts in full, as a multiple of the running median (clipped).", above=0
+    )
+    step_multiple: float = setting(
+        3.0, "Largest mean of a secure sum that counts in full, as a multiple of the running median (clipped).", above=0
     )
     trim: float = setting(
         0.2, "Share of clients left out at each end, coordinate by coordinate (trimmed).", least=0, below=0.5
@@ -251,6 +255,19 @@ def check_aggregation(aggregation: Aggregation, stage: StageSettings) -> None:
         )
     if found != "mean" and stage.privacy != "none":
         raise SettingError("aggregation", f"expected mean with privacy, which is about sums; found {found}")
+
+
+def check_summable(aggregation: Aggregation) -> None:
+    """Refuse a rule that secure sums do not go with: it would need single replies.
+
+    >>> check_summable(Aggregation("trimmed"))
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: aggregation: expected mean or clipped with secure_sums, which show only a sum; ...
+    """
+    if (found := aggregation.aggregation) not in OF_SUMS:
+        raise SettingError(
+            "aggregation", f"expected {' or '.join(OF_SUMS)} with secure_sums, which show only a sum; found {found}"
+        )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ import numpy as np
 
 from fultr.core.arrays import Arrays, Bools, UInt8s
 from fultr.core.errors import FultrError
+from fultr.federated.messages import Task
+from fultr.federated.privacy.distributed import least_survivors
 from fultr.federated.privacy.enrolment import Enrolment
 from fultr.federated.privacy.masks import KEY_BYTES, SEALED_BYTES
 from fultr.federated.privacy.secure_sum import MOST_DEVICES, Masked, Session
@@ -44,10 +46,11 @@ class Invitation:
     task: bytes
     enrolment: bytes
 
-    def session(self, t: int, enrolled: Enrolment) -> Session:
-        """The session that it is about: of round t, with the keys of these devices."""
+    def session(self, task: Task, enrolled: Enrolment) -> Session:
+        """The session that it is about, its bytes being those of this task, with the keys of these devices."""
         members = tuple(enrolled.key_of(device) for device in self.cohort)
-        return Session(self.run, t, self.attempt, hashlib.sha256(self.task).digest(), members)
+        digest, least = hashlib.sha256(self.task).digest(), least_survivors(task.algorithm.privacy)
+        return Session(self.run, task.round, self.attempt, digest, members, least)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,9 +12,11 @@ import numpy as np
 from fultr.core.errors import FultrError
 from fultr.federated.messages import Limits, Task
 from fultr.federated.privacy.enrolment import read_enrolment
-from fultr.federated.privacy.fixed_point import Block, Layout
+from fultr.federated.privacy.fixed_point import Block, Layout, Whole
+from fultr.federated.privacy.private import PrivateSum
 from fultr.federated.privacy.secure_sum import Masked, shares_for, unmask
-from fultr.federated.privacy.stage import Sums
+from fultr.federated.privacy.stage import Shapes, Sums, stage_of
+from fultr.federated.settings import StageSettings
 from fultr.federated.sum_wire import (
     Invitation,
     Question,
@@ -61,15 +64,26 @@ class Summed:
 
 
 def layout_of(task: Task) -> Layout:
-    """What stands where in the vector of a device that answers a task; server and devices know it from the task alone.
+    """What stands where in the vector of a device that answers a task: server and devices know it from that alone."""
+    return layout_for(task.algorithm.stage, {name: shape for name, (shape, _) in task.arrays().items()})
 
-    Each array has a bound of its own, that of the limits for plain replies.
+
+def layout_for(settings: StageSettings, shapes: Shapes) -> Layout:
+    """What stands where in a vector of arrays of some shapes, as they leave the client's half of a stage.
+
+    Each array has a bound of its own, that of the limits for plain replies. With privacy, "vector" is whole numbers
+    with a bound that was seen to already, and shares of noise in them that nothing may change.
     """
-    limits = Limits()
+    limits, stage = Limits(), stage_of(settings)
     bounds = {"update": limits.norm, "trained": 1.0}
-    shapes = {name: shape for name, (shape, _) in task.arrays().items()}
     usual = limits.norm * limits.impressions
-    return Layout(tuple(Block(bounds.get(name, usual), ((name, shape),)) for name, shape in shapes.items()))
+    blocks: list[Block | Whole] = []
+    for name, shape in shapes.items():
+        if isinstance(stage, PrivateSum) and name == "vector":
+            blocks.append(Whole(math.ceil(stage.largest_norm(math.prod(shape))), ((name, shape),)))
+        else:
+            blocks.append(Block(bounds.get(name, usual), ((name, shape),)))
+    return Layout(tuple(blocks))
 
 
 def ask_sum(devices: Carrier, task: Task, cohort: list[int], timeout: float, run: bytes, attempt: int) -> Summed:
@@ -90,7 +104,7 @@ def ask_sum(devices: Carrier, task: Task, cohort: list[int], timeout: float, run
     places = {device: i for i, device in enumerate(known)}
     invitation = Invitation(run, attempt, tuple(known), task_bytes(task), signed)
     try:
-        session = invitation.session(task.round, enrolled)
+        session = invitation.session(task, enrolled)
     except FultrError as error:
         return Summed(None, [], refused, known, {}, str(error))
     layout, content = layout_of(task), invitation_bytes(invitation)

@@ -27,6 +27,7 @@ from fultr.study.exploration import online_sums
 from fultr.study.seeded import SeededRandomness
 from fultr.study.settings import Adversaries, Showing
 from fultr.study.shown import Shown
+from fultr.study.sums import secure_total, survivors
 from fultr.study.users import Cohorts, attraction
 
 _BLOCK = 128  # clients whose clicks are held at a time, by each thread
@@ -55,6 +56,8 @@ class Simulated:
     showing: Showing = Showing()
     shown: Shown | None = None
     before: Float64s | None = None
+    secure_sums: bool = False
+    dropouts: float = 0.0
 
     def showing_now(self, shown: Shown) -> Simulated:
         """The same with something else displayed."""
@@ -73,8 +76,13 @@ def run_round(run: Simulated, t: int, server: Server, *, watch: bool = False) ->
     cohort = run.users.cohort(t)  # line 2
     sent = broadcast(run.algorithm, server)  # line 3
     replies, watched = collect(run, t, sent, cohort, watch=watch)  # lines 4 to 10
-    random = SeededRandomness(run.seed)
-    return server_round(run.algorithm, server, replies, run.users.expected, random), watched  # line 11
+    random, expected, privacy = SeededRandomness(run.seed), run.users.expected, run.algorithm.privacy
+    if run.secure_sums:
+        there = survivors(run.dropouts, run.seed, t, cohort, privacy)
+        replies = secure_total(run.algorithm.stage, replies, there, run.threads)
+        expected -= 0 if privacy else int((~there).sum())  # with privacy, who replied must not show
+    after = server_round(run.algorithm, server, replies, expected, random, summed=run.secure_sums)  # line 11
+    return after, watched
 
 
 def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: bool = False) -> tuple[Sums, Watched]:
@@ -88,7 +96,8 @@ def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: b
         watch: tell what clicks were divided by, and how good what was displayed is.
     """
     parts = parts_of(cohort.size)
-    singly = run.adversaries is not None or run.algorithm.aggregation.aggregation != "mean"
+    robust = run.algorithm.aggregation.aggregation != "mean"
+    singly = run.secure_sums or run.adversaries is not None or robust
     rows = cohort.size if singly else len(parts)
     replies = nothing(run.algorithm, run.model, run.display.ranks, rows)
     watched, online = np.zeros((len(parts), 5, run.display.ranks)), np.zeros((len(parts), 3))

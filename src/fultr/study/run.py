@@ -64,6 +64,8 @@ def train(
         sessions=settings.sessions,
         population=settings.population or FreshUsers(),
         adversaries=settings.adversaries,
+        secure_sums=settings.secure_sums,
+        dropouts=settings.dropouts,
         evaluate_every=settings.evaluate_every,
         k=settings.k,
         splits=splits,
@@ -154,6 +156,8 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
             if isinstance(fedips.propensity, Estimator):
                 client += 2.5e-6 + min(settings.sessions.queries, clicks) * (6e-7 + 1.6e-9 * width)
             client += size * {"mean": 0.0, "clipped": 5e-9}.get(fedips.aggregation.aggregation, 3e-8)
+            if settings.secure_sums:
+                client += 2e-5 + size * 2e-8
             if fedips.privacy is not None:
                 client += size * (8e-7 if fedips.privacy.mode == "distributed" else 2e-8)
             return settings.rounds * settings.clients * client + points * evaluated * size / width + 0.2

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fultr.clicks.settings import ClickModel, Sessions
-from fultr.core.checks import check_number
+from fultr.core.checks import SettingError, check_number
 from fultr.core.settings import build, changed, check, either, flatten, leaves, setting
-from fultr.federated.settings import Estimator, FedIPS, check_propensity
+from fultr.federated.settings import Estimator, FedIPS, check_propensity, check_summable
 from fultr.rankers.settings import LambdaLinear
 
 
@@ -115,6 +115,20 @@ class Showing:
         check(self)
 
 
+def check_sums(algorithm: FedIPS, secure_sums: bool, dropouts: float) -> None:
+    """Refuse what does not go with secure sums, or without.
+
+    >>> check_sums(FedIPS(), secure_sums=False, dropouts=0.1)
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: dropouts: expected 0 without secure_sums, found 0.1
+    """
+    check_number("dropouts", dropouts, least=0, below=1)
+    if secure_sums:
+        check_summable(algorithm.aggregation)
+    elif dropouts:
+        raise SettingError("dropouts", f"expected 0 without secure_sums, found {dropouts:g}")
+
+
 Algorithm = Literal["federated", "lambda-linear", "logging-policy", "random-ranking"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
@@ -138,6 +152,8 @@ class RunSettings:
         displayed: K.
         policies: versions of the logging policy.
         showing: how what users are shown changes.
+        secure_sums: are clients added up as devices are in secure sums, in whole numbers?
+        dropouts: share of the clients of such a sum that drop out of it, by chance.
         evaluate_every: rounds between two points of the curve.
         k: NDCG@k.
 
@@ -165,6 +181,8 @@ class RunSettings:
     displayed: int = setting(5, "Documents displayed for a query, K.", least=1, most=1000)
     policies: int = setting(1, "Versions of the logging policy, in use at random.", least=1, most=1000)
     showing: Showing = Showing()
+    secure_sums: bool = setting(False, "Clients are added up as in secure sums: in whole numbers.")
+    dropouts: float = setting(0.0, "Share of the clients that drop out of a secure sum.", least=0, below=1)
     evaluate_every: int = setting(10, "Rounds between two points of the curve.", least=1)
     k: int = setting(5, "Cutoff of NDCG@k.", least=1)
 
@@ -172,6 +190,7 @@ class RunSettings:
         check(self)
         if not isinstance(self.fedips.propensity, Estimator):
             check_propensity(self.fedips.propensity, self.displayed)
+        check_sums(self.fedips, self.secure_sums, self.dropouts)
         if self.population is not None:
             check_number("clients", self.clients, most=self.population.users, whole=True)
 

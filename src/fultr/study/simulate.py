@@ -28,7 +28,7 @@ from fultr.rankers.model import Model, model_named
 from fultr.rankers.ranker import Ranker
 from fultr.study.policy import best_documents, display, train_policy
 from fultr.study.rounds import Simulated, run_round
-from fultr.study.settings import Adversaries, FiniteUsers, FreshUsers, PolicySettings, Showing
+from fultr.study.settings import Adversaries, FiniteUsers, FreshUsers, PolicySettings, Showing, check_sums
 from fultr.study.shown import Shown
 from fultr.study.standing import (
     Curve,
@@ -73,6 +73,8 @@ def simulate(
     sessions: Sessions = Sessions(),
     population: FreshUsers | FiniteUsers = FreshUsers(),
     adversaries: Adversaries | None = None,
+    secure_sums: bool = False,
+    dropouts: float = 0.0,
     evaluate_every: int = 10,
     k: int = 5,
     splits: Collection[str] = ("valid", "test"),
@@ -86,7 +88,7 @@ def simulate(
     The result depends on the arguments down to `splits` alone: not on threads, checkpoints or interruptions.
 
     Memory: the data, a copy of the displayed documents' features (none with pairs="retrieved"), and some MB, for any
-    number of clients; with adversaries, or an aggregation other than the mean, what each client sends too.
+    number of clients; with adversaries, secure sums, or an aggregation other than the mean, what each client sends too.
 
     Args:
         data: a data set; training queries are displayed to users, the others measured.
@@ -103,6 +105,8 @@ def simulate(
         sessions: how many queries and clicks a client has.
         population: who takes part.
         adversaries: clients that attack the ranker.
+        secure_sums: add clients up as devices are in secure sums, in whole numbers: the same bits as a federation.
+        dropouts: share of the clients that drop out of such a sum, by chance; too few left is an error.
         evaluate_every: NDCG is measured after every so many rounds, and after round 0 and the last.
         k: NDCG@k.
         splits: where it is measured.
@@ -143,7 +147,8 @@ def simulate(
         check_choice("splits", split, ("valid", "test"))
     if not isinstance(algorithm.propensity, Estimator):
         check_propensity(algorithm.propensity, displayed)
-    algorithm, cost = _private(algorithm, clients, rounds, population, adversaries, data.train.width)
+    check_sums(algorithm, secure_sums, dropouts)
+    algorithm, cost = _private(algorithm, clients, rounds, population, adversaries, data.train.width, secure_sums)
     grade = click_model.relevant_grade
     if grade is None:
         click_model = replace(click_model, relevant_grade=default_relevant_grade(data.train))
@@ -161,6 +166,8 @@ def simulate(
         "sessions": asdict(sessions),
         "population": {"kind": type(population).__name__, **asdict(population)},
         "adversaries": None if adversaries is None else asdict(adversaries),
+        "secure_sums": bool(secure_sums),
+        "dropouts": float(dropouts),
         "evaluate_every": int(evaluate_every),
         "k": int(k),
         "splits": list(splits),
@@ -209,6 +216,8 @@ def simulate(
         showing,
         first,
         first.quality,
+        secure_sums,
+        dropouts,
     )
     refreshes = Refreshes(showing.refresh, len(versions))
     run = refreshes.again(run, progress)
@@ -243,6 +252,7 @@ def _private(
     population: FreshUsers | FiniteUsers,
     adversaries: Adversaries | None,
     features: int,
+    summed: bool,
 ) -> tuple[FedIPS, Guarantee | None]:
     """The algorithm with the noise of all rounds settled, and what they cost; as it is without privacy."""
     privacy = algorithm.privacy
@@ -259,7 +269,7 @@ def _private(
     size = model_named(algorithm.model, features).size
     privacy = settled(privacy, cohort=clients, rounds=rounds, size=size)
     stage = replace(algorithm.stage, privacy=privacy)
-    return replace(algorithm, stage=stage), spent(privacy, cohort=clients, rounds=rounds)
+    return replace(algorithm, stage=stage), spent(privacy, cohort=clients, rounds=rounds, summed=summed)
 
 
 def _resumed(checkpoint: Path, identity: dict[str, Any], rounds: int) -> Standing | None:

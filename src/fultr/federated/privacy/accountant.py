@@ -16,6 +16,7 @@ from typing import Any
 from fultr.core.checks import SettingError
 from fultr.core.errors import FultrError
 from fultr.federated.privacy.factorisation import sensitivity
+from fultr.federated.privacy.secure_sum import DEGREE, FULL, hidden_among
 from fultr.federated.privacy.settings import MOST_ROUNDS, Privacy, noise_of
 
 LEAST_COHORT = 100
@@ -26,6 +27,11 @@ _TRUST = {
     "gaussian": "the server is trusted: it sees what devices send, adds the noise, and discloses only what follows",
     "correlated": "the server is trusted: it sees what devices send, adds the noise, and discloses only what follows",
     "distributed": "the server must see nothing but sums, of which {honest} devices add their share of the noise",
+}
+_TRUST_SUMMED = {
+    "gaussian": "the server is trusted to add the noise and disclose only what follows; it sees sums alone",
+    "correlated": "the server is trusted to add the noise and disclose only what follows; it sees sums alone",
+    "distributed": "the server sees sums alone, of {honest} or more devices that add a share of the noise, {cheats}",
 }
 
 
@@ -88,8 +94,14 @@ def population_of(privacy: Privacy) -> int:
     return privacy.population
 
 
-def spent(privacy: Privacy, *, cohort: int, rounds: int) -> Guarantee:
+def spent(privacy: Privacy, *, cohort: int, rounds: int, summed: bool = False) -> Guarantee:
     """What so many rounds have cost.
+
+    Args:
+        privacy: the settings.
+        cohort: devices expected in a round.
+        rounds: so far.
+        summed: does the server see secure sums alone? That is part of what is said of trust.
 
     >>> settings = Privacy("gaussian", noise_multiplier=2.374, population=100_000, secret_cohorts=True)
     >>> round(spent(settings, cohort=2000, rounds=200).epsilon, 2)
@@ -117,9 +129,22 @@ def spent(privacy: Privacy, *, cohort: int, rounds: int) -> Guarantee:
         privacy.mode,
         "device",
         "add or remove one",
-        _TRUST[privacy.mode].format(honest=privacy.honest)
+        _trust(privacy, cohort, summed)
         + ("; cohorts are drawn by Poisson sampling and stay secret" if privacy.secret_cohorts else ""),
     )
+
+
+def _trust(privacy: Privacy, cohort: int, summed: bool) -> str:
+    """Who must be trusted with what, in words."""
+    if not summed:
+        return _TRUST[privacy.mode].format(honest=privacy.honest)
+    hidden = hidden_among(cohort if cohort <= FULL else DEGREE + 1)
+    cheats = (
+        "if it tells all the same of who dropped out"
+        if (privacy.honest or 0) > hidden
+        else "whatever it tells them of who dropped out"
+    )
+    return _TRUST_SUMMED[privacy.mode].format(honest=privacy.honest, cheats=cheats)
 
 
 def moved_by(privacy: Privacy, rounds: int) -> float:

@@ -3,6 +3,9 @@
 The shares are exact discrete Gaussians whose variances add up to that of the noise over `honest` devices; the sum of
 such shares is all but a discrete Gaussian itself (Kairouz, Liu and Steinke 2021). The bound is divided into parts so
 fine that a share has a deviation of 2^12 of them: the difference is then far below any delta.
+
+The server must not see a device's vector, which has a share of the noise alone: only secure sums, of at least `honest`
+devices. Devices refuse to help with one of fewer (`least_survivors`).
 """
 
 from __future__ import annotations
@@ -49,6 +52,15 @@ def server(privacy: Privacy, state: Sums, total: Float64s, words: Words) -> tupl
 def share_variance(privacy: Privacy) -> int:
     """The variance of one device's share: that of all over the number of honest devices, rounded up."""
     return math.ceil((noise_of(privacy) * scale(privacy)) ** 2 / _honest(privacy))
+
+
+def least_survivors(privacy: Privacy | None) -> int:
+    """Of a secure sum, whose noise falls short with fewer; 0 where devices add none.
+
+    >>> least_survivors(Privacy("distributed", epsilon=1, honest=90)), least_survivors(None)
+    (90, 0)
+    """
+    return _honest(privacy) if privacy is not None and privacy.mode == "distributed" else 0
 
 
 def _honest(privacy: Privacy) -> int:

@@ -3,7 +3,8 @@
 Floating-point sums depend on the order of what is added, and a mask that is added to a float cannot be taken away
 again without a trace. Whole numbers modulo 2^64 have neither problem. A block of named arrays has a bound on its norm;
 the numbers count in units of a power of two that is at least the bound's 2^-40. Every step is exact: scaling by powers
-of two, cutting off toward zero, and the norm, which is compared as a whole number.
+of two, cutting off toward zero, and the norm, which is compared as a whole number. What differential privacy has made
+whole numbers of before (`Whole`) is sent as it is.
 """
 
 from __future__ import annotations
@@ -92,6 +93,54 @@ class Block:
         found: Int64s = np.sign(whole) * sizes
         return found
 
+    def decoded(self, total: Int64s) -> NDArray[np.float64]:
+        """What so many units are."""
+        values: NDArray[np.float64] = np.ldexp(total.astype(np.float64), self._exponent)
+        return values
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Named arrays of whole numbers, which are sent as they are.
+
+    Their norm was bounded before noise was added. Nothing may be scaled down or cut off after that: the noise would no
+    longer be what it is accounted for as.
+
+    Attributes:
+        most: what no number of one device is above; at most 2^40.
+        shapes: of the arrays, by name, in the order in which they stand in the vector.
+
+    >>> Whole(100, (("vector", (3,)),)).encoded(np.array([99.0, 0.0, -99.0])).tolist()
+    [99, 0, -99]
+    """
+
+    most: int
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __post_init__(self) -> None:
+        check_number("most", self.most, least=1, most=2**BITS, whole=True)
+
+    @cached_property
+    def size(self) -> int:
+        """Numbers in it."""
+        return sum(math.prod(shape) for _, shape in self.shapes)
+
+    @property
+    def bound(self) -> float:
+        """As a number like other bounds."""
+        return float(self.most)
+
+    def encoded(self, values: NDArray[np.float64]) -> Int64s:
+        """The same numbers; an error if one is not whole."""
+        whole = values.astype(np.int64)
+        if (whole != values).any():
+            raise FultrError(f"{self.shapes[0][0]}: expected whole numbers")
+        return whole
+
+    def decoded(self, total: Int64s) -> NDArray[np.float64]:
+        """The same numbers."""
+        return total.astype(np.float64)
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -105,7 +154,7 @@ class Layout:
     ([0.5, -0.5], [7.0])
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block | Whole, ...]
 
     @cached_property
     def size(self) -> int:
@@ -143,7 +192,7 @@ class Layout:
                 raise FultrError(
                     f"{block.shapes[0][0]}: is no sum of {devices} vectors within the bound {block.bound:g}"
                 )
-            values = np.ldexp(part.astype(np.float64), block._exponent)
+            values = block.decoded(part)
             inside = 0
             for name, shape in block.shapes:
                 size = math.prod(shape)

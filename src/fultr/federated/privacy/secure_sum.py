@@ -81,6 +81,8 @@ class Session:
         attempt: at this round, from 1.
         task: SHA-256 of the task's bytes.
         members: public keys of the cohort's devices, in the order of their numbers.
+        least: devices that must survive, beyond what the protocol itself needs: so many shares of noise must be in the
+            sum. It follows from the task.
     """
 
     run: bytes
@@ -88,11 +90,14 @@ class Session:
     attempt: int
     task: bytes
     members: tuple[bytes, ...]
+    least: int = 0
 
     def __post_init__(self) -> None:
         n = len(self.members)
         if not LEAST_DEVICES <= n <= MOST_DEVICES:
             raise FultrError(f"a secure sum of {n} devices, expected {LEAST_DEVICES} to {MOST_DEVICES:,}")
+        if n < self.least:
+            raise FultrError(f"a secure sum of {n} devices, and {self.least} must add their share of the noise")
         if len(set(self.members)) < n:
             raise FultrError("two devices of a secure sum have the same key")
         if len(self.run) != 16 or len(self.task) != 32 or {*map(len, self.members)} != {KEY_BYTES}:
@@ -148,8 +153,8 @@ class Session:
         n, there = len(self.members), int(survivors.sum())
         if survivors.shape != (n,):
             return f"expected {n} devices, found {survivors.size}"
-        if there < threshold(n):
-            return f"{there} of {n} devices are left, and {threshold(n)} are needed"
+        if there < (needed := max(threshold(n), self.least)):
+            return f"{there} of {n} devices are left, and {needed} are needed"
         for each in np.flatnonzero(survivors).tolist() if place is None else [place]:
             near = self.neighbourhood(each)
             if (left := int(survivors[near].sum())) < threshold(len(near)):
