@@ -45,9 +45,10 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.fab import Fab
 
 from fultr.deploy.control import control, list_runs
-from fultr.deploy.flower.internals import connected
+from fultr.deploy.flower.internals import _called, connected
 from fultr.deploy.folder import Deployment
 from fultr.deploy.keys import load_node_key
+from fultr.deploy.post import REPLY
 from fultr.deploy.processes import memory
 from fultr.deploy.release import promote
 from fultr.deploy.services import running, service_process, service_processes
@@ -80,7 +81,7 @@ def train(message, context):
 
 @server_app.main()
 def main(grid, context):
-    from fultr.deploy.flower.internals import announced, fetched, record_of
+    from fultr.deploy.flower.internals import fetch_replies, record_of
     contents = pickle.loads((PLACE / "contents").read_bytes())
     node = int((PLACE / "node").read_text())
     replies = []
@@ -88,12 +89,11 @@ def main(grid, context):
         record = RecordDict({{"config": ConfigRecord({{"a": 1}})}}) if content is None else record_of(content)
         (sent,) = grid.push_messages([Message(record, node, MessageType.TRAIN, ttl=60)])
         (PLACE / "sent").write_text(sent)
-        trees, found, deadline = [], None, time.monotonic() + 60
-        while found is None and time.monotonic() < deadline:
+        found, deadline = [], time.monotonic() + 60
+        while not found and time.monotonic() < deadline:
             time.sleep(0.1)
-            trees = trees or announced(grid, [sent])
-            found = fetched(grid, trees[0][1]) if trees else None
-        replies.append(found)
+            found = fetch_replies(grid, [sent])
+        replies.append(found[0][1] if found else None)
     (PLACE / "replies").write_bytes(pickle.dumps(replies))
 """
 PROJECT = """
@@ -312,6 +312,9 @@ def test_a_device_cannot_reply_for_another(federation, tmp_path):
                 with pytest.raises(httpx.HTTPStatusError) as refused:
                     fleet._client.PushMessages(request)
                 assert refused.value.response.status_code == status
+                with pytest.raises(httpx.HTTPStatusError) as refused:
+                    _called(fleet._client, REPLY, [request.SerializeToString()])
+                assert refused.value.response.status_code == 403
     finally:
         os.kill(service_process(federation, "node-1").number, signal.SIGCONT)
 

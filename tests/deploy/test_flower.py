@@ -62,9 +62,9 @@ if b"fultr\\0node" in pathlib.Path("/proc/self/cmdline").read_bytes():
     import numpy as np
     import fultr.device.mailbox as mailbox
     from dataclasses import replace
-    from flwr.supernode.fleet_http_client import FleetHttpClient
+    import fultr.deploy.flower.internals as internals
     from fultr.federated.wire import read_reply, read_task, reply_bytes
-    here, well, deliver = pathlib.Path(__file__).parent, mailbox.answer_message, FleetHttpClient.PushObject
+    here, well, deliver = pathlib.Path(__file__).parent, mailbox.answer_message, internals._called
     word = "well"
 
     def answer_message(log, content, policy, *others):
@@ -96,12 +96,13 @@ if b"fultr\\0node" in pathlib.Path("/proc/self/cmdline").read_bytes():
         raw = {"garbage": os.urandom(len(sent)), "archive": archive.getvalue(), "long": bytes(15_000_000)}
         return raw.get(word, sent), "misbehaved"
 
-    def push_object(self, request):
-        if word == "stall":
+    def called(client, path, parts):
+        if word == "stall" and path == internals.REPLY:  # announce a reply by Flower's API, and do not send it
+            client.PushMessages(internals.PushMessagesRequest.FromString(parts[0]))
             time.sleep(1000)
-        return deliver(self, request)
+        return deliver(client, path, parts)
 
-    mailbox.answer_message, FleetHttpClient.PushObject = answer_message, push_object
+    mailbox.answer_message, internals._called = answer_message, called
 """
 
 

@@ -15,9 +15,12 @@ import httpx
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.app.metadata import Metadata
+from flwr.server.superlink.linkstate.sql_linkstate import SqlLinkState as LinkState
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_body, get_object_tree
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.superlink.grid.http_grid import HttpGrid
+from flwr.superlink.servicer.fleet import fleet_handlers
+from flwr.superlink.servicer.runtime import runtime_handlers
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from fultr.deploy.flower.internals import MOST_BYTES, OBJECTS, _bounded, _content_of, _ids, _only_bytes, record_of, why
@@ -65,16 +68,22 @@ def test_other_messages_are_not_looked_into(record):
 
 
 def test_the_names_that_are_used_are_there():
-    node = ("ActivateNode", "DeactivateNode", "SendNodeHeartbeat", "PullMessages", "PushMessages")
-    objects = ("PullObject", "PushObject", "ConfirmMessageReceived", "_send", "from_server_address")
-    for name in (*node, *objects):
+    calls = ("ActivateNode", "DeactivateNode", "SendNodeHeartbeat", "_unary_unary", "_send", "from_server_address")
+    for name in calls:
         assert callable(getattr(FleetHttpClient, name)), name
+    for name in ("PullObject", "ConfirmMessageReceived", "_unary_unary"):
+        assert callable(getattr(RuntimeHttpClient, name)), name
+    for handlers, names in (
+        (fleet_handlers, ("pull_messages", "push_messages")),
+        (runtime_handlers, ("pull_messages", "push_messages")),
+        (LinkState, ("session", "store_object", "get_object", "get_task_by_token", "acknowledge_node_heartbeat")),
+    ):
+        for name in names:
+            assert callable(getattr(handlers, name)), name
     assert isinstance(HttpGrid._runtime_client, property)
     assert isinstance(HttpGrid.run, property)
-    assert {"push_messages", "get_node_ids"} <= set(dir(HttpGrid))
+    assert "get_node_ids" in dir(HttpGrid)
     assert "self.node = " in inspect.getsource(HttpGrid.__init__)
-    for name in ("PullMessages", "PullObject", "ConfirmMessageReceived"):
-        assert callable(getattr(RuntimeHttpClient, name)), name
 
 
 def served(response: httpx.Response) -> httpx.Response:

@@ -56,6 +56,10 @@ class Said:
     ("/v1/fleet/pull-messages", "192.0.2.9", "192.0.2.7", True),
     ("/v1/control/start-run", "not an address", "192.0.2.7", False),
     ("/v1/fultr/release.json", "127.0.0.1", "127.0.0.1", None),  # for nodes, with their keys
+    ("/v1/fultr/question", "127.0.0.1", "127.0.0.1", None),
+    ("/v1/fultr/reply", "127.0.0.1", "127.0.0.1", None),
+    ("/v1/fultr/tasks", "192.0.2.9", "192.0.2.7", False),  # for the server app, with its token
+    ("/v1/fultr/replies", "192.0.2.9", "192.0.2.7", False),
 ])  # fmt: skip
 def test_other_machines_reach_the_fleet_api_alone(path, client, server, passes):
     said = Said(path, client, server)
@@ -138,4 +142,7 @@ def test_a_node_replies_in_its_own_name_only():
     assert objection_to_push(push(messages=2)) == "expected one message"
     assert objection_to_push(b"") == "expected one message"
     assert objection_to_push(b"\xff" * 9) is None  # which Flower refuses
+    assert objection_to_push(push(), signed=7) is None
+    assert objection_to_push(push(), signed=8) == "a node replies in its own name only"
+    assert objection_to_push(b"\xff" * 9, signed=7) == "expected a message"
     assert Said("/v1/fleet/push-messages", size=len(push(8)), parts=(push(8),)).status == 403

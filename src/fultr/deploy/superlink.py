@@ -5,8 +5,8 @@ submitting runs, registering nodes and reading logs; and the Runtime API for its
 require nothing. So requests from other machines may reach only the Fleet API, and what they may send there is limited
 before it is read: a little without a valid key, a task's worth with one, and replies only in the sender's own name.
 
-Nodes also fetch the current ranker here: the files in the folder that FULTR_RELEASES names, under /v1/fultr/.
-Arguments are those of `flower-superlink`.
+Under /v1/fultr/ the shell answers itself: it hands out tasks and takes replies (`fultr.deploy.post`), and nodes fetch
+the current ranker: the files in the folder that FULTR_RELEASES names. Arguments are those of `flower-superlink`.
 """
 
 from __future__ import annotations
@@ -16,22 +16,36 @@ import datetime
 import ipaddress
 import os
 import re
+import resource
 from base64 import b64decode
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fultr.deploy.post import OBJECTS, QUESTION, REPLIES, REPLY, TASKS, Post, PostError, Turns
+
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractAsyncContextManager
+    from typing import TypeAlias
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    Use: TypeAlias = Callable[[Scope, bytes, Receive, Send], Awaitable[None]]
+
 FLEET, FILES = "/v1/fleet/", "/v1/fultr/"
+_PUSH = "/v1/runtime/push-messages"
+_RUNTIME = tuple(f"/v1/runtime/{name}" for name in ("push-", "pull-", "confirm-"))
 MOST_WITHOUT_KEY = 64_000
 """Bytes of a request's body without the signature of a registered node."""
 
 MOST_BYTES = 17_000_000
 """Bytes of a node's request: a reply, and what Flower adds."""
 
-_OBJECTS = 3  # that a reply consists of, see `fultr.deploy.flower.internals`
-_OBJECT = f"{FLEET}push-object"  # the only request with a large body
+MOST_LOCAL = 64_000_000
+"""Bytes of a request of the server app: a task, and what Flower adds for each node."""
+
+_LARGE = (f"{FLEET}push-object", REPLY)  # the only requests with a large body
 _BODIES, _BODIES_OF_ONE = 16, 2  # large bodies that are held at a time, and of one node
 _SECONDS, _SLOWEST = 10.0, 100_000.0  # for a request to arrive, and bytes a second of the rest of it
 _TOLERANCE = 300.0  # seconds that clocks may differ by, as in Flower
@@ -45,6 +59,8 @@ class Gate:
         self.app = app
         self.large = asyncio.Semaphore(_BODIES)
         self.held: dict[int, int] = {}  # large bodies by node
+        self.turns = Turns()
+        self.post = Post(self.turns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or say why not."""
@@ -53,24 +69,32 @@ class Gate:
             await self.app(scope, receive, send)
         elif scope["type"] != "http":
             return  # the server closes the connection
-        elif path.startswith(FILES):
-            await _serve(scope, path.removeprefix(FILES), send)
+        elif path in (QUESTION, REPLY):
+            await self._limited(scope, receive, send, self._deliver)
         elif path.startswith(FLEET):
-            await self._fleet(scope, receive, send)
-        elif is_local(scope):
-            await self.app(scope, receive, send)
-        else:
+            await self._limited(scope, receive, send, self._fleet)
+        elif path.startswith(FILES) and path not in (TASKS, REPLIES):
+            await _serve(scope, path.removeprefix(FILES), send)
+        elif not is_local(scope):
             await _say(send, 403, "only for programs on the server")
+        elif path in (TASKS, REPLIES):
+            await self._dispatch(scope, receive, send)
+        elif path.startswith(_RUNTIME):
+            await self._in_turn(scope, receive, send, self.turns.lock)
+            if path == _PUSH:  # another program's messages: for whom is not known here
+                self.post.wake(set(self.post.held))
+        else:
+            await self.app(scope, receive, send)
 
-    async def _fleet(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read a node's request under a limit, look at what it says, and pass it on."""
+    async def _limited(self, scope: Scope, receive: Receive, send: Send, use: Use) -> None:
+        """Read what a node sends, under a limit, and use it."""
         announced = _headers(scope).get("content-length", "")
         size = int(announced) if announced.isdecimal() and len(announced) < 12 else None
         if size is not None and size <= MOST_WITHOUT_KEY:
-            await self._pass(scope, receive, send, size)
+            await _use(scope, receive, send, size, use)
         elif (node := await asyncio.to_thread(_node_of, scope)) is None:
             await _say(send, 413, f"more than {MOST_WITHOUT_KEY} bytes, or of unknown length, need a registered key")
-        elif size is None or size > MOST_BYTES or scope["path"] != _OBJECT:
+        elif size is None or size > MOST_BYTES or scope["path"] not in _LARGE:
             await _say(send, 413, f"expected at most {MOST_BYTES} bytes of an object, and a content-length")
         elif self.held.get(node, 0) >= _BODIES_OF_ONE:
             await _say(send, 429, "expected one object after the other")
@@ -78,32 +102,114 @@ class Gate:
             self.held[node] = self.held.get(node, 0) + 1
             try:
                 async with self.large:
-                    await self._pass(scope, receive, send, size)
+                    await _use(scope, receive, send, size, use)
             finally:
                 self.held[node] -= 1
 
-    async def _pass(self, scope: Scope, receive: Receive, send: Send, size: int) -> None:
-        try:
-            async with asyncio.timeout(_SECONDS + size / _SLOWEST):
-                body = await _read(receive, size)
-        except TimeoutError:
-            await _say(send, 408, f"expected the whole request within {_SECONDS + size / _SLOWEST:.0f} s")
+    async def _fleet(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Look at what a node says, and pass it on to Flower."""
+        if scope["path"] == f"{FLEET}push-messages" and (found := objection_to_push(body)):
+            await _say(send, 403, found)
             return
-        if body is None:
-            await _say(send, 413, "more bytes than announced")
-        elif scope["path"] == f"{FLEET}push-messages" and (found := objection_to_push(body)):
+        told = False
+
+        async def again() -> Message:
+            nonlocal told
+            if told:
+                return await receive()
+            told = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._in_turn(scope, again, send, self.turns.node())
+
+    async def _in_turn(
+        self, scope: Scope, receive: Receive, send: Send, turn: AbstractAsyncContextManager[object]
+    ) -> None:
+        """Have Flower answer a request once others are done; who is slow to take the answer keeps nobody waiting."""
+        answer: list[Message] = []
+
+        async def keep(part: Message) -> None:
+            answer.append(part)
+
+        async with turn:
+            await self.app(scope, receive, keep)
+        for part in answer:
+            await send(part)
+
+    async def _deliver(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        """Hand a node its next task, or take its reply."""
+        node = await asyncio.to_thread(_node_of, scope)
+        parts = _parts(body)
+        if node is None:
+            await _say(send, 401, "needs a registered key")
+        elif scope["path"] == QUESTION:
+            await _answer(send, self.post.question(_state(scope), node, _patience(parts), receive))
+        elif found := objection_to_push(parts[0], node) if parts else "expected a message":
             await _say(send, 403, found)
         else:
-            told = False
+            await _answer(send, self.post.reply(_state(scope), parts))
 
-            async def again() -> Message:
-                nonlocal told
-                if told:
-                    return await receive()
-                told = True
-                return {"type": "http.request", "body": body, "more_body": False}
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take tasks from the server app, or hand it replies."""
+        from flwr.supercore.constant import TASK_TOKEN_HEADER
 
-            await self.app(scope, again, send)
+        body = await _read(receive, MOST_LOCAL)
+        parts = _parts(body) if body is not None else []
+        work = self.post.tasks if scope["path"] == TASKS else self.post.replies
+        if parts:
+            await _answer(send, work(_state(scope), _headers(scope).get(TASK_TOKEN_HEADER.lower(), ""), parts))
+        else:
+            await _say(send, 413, f"expected at most {MOST_LOCAL} bytes, and messages in them")
+
+
+async def _use(scope: Scope, receive: Receive, send: Send, size: int, use: Use) -> None:
+    try:
+        async with asyncio.timeout(_SECONDS + size / _SLOWEST):
+            body = await _read(receive, size)
+    except TimeoutError:
+        await _say(send, 408, f"expected the whole request within {_SECONDS + size / _SLOWEST:.0f} s")
+        return
+    if body is None:
+        await _say(send, 413, "more bytes than announced")
+    else:
+        await use(scope, body, receive, send)
+
+
+async def _answer(send: Send, work: Awaitable[list[bytes]]) -> None:
+    """Send what the post office answers, or why it does not."""
+    from flwr.proto.recorddict_pb2 import BytesList
+    from flwr.supercore.error import FlowerError
+    from google.protobuf.message import DecodeError
+
+    try:
+        content = BytesList(vals=await work).SerializeToString()
+    except (PostError, FlowerError, ValueError, DecodeError) as error:
+        await _say(send, 409, str(error)[:200])
+        return
+    await _respond(send, 200, content, b"application/protobuf")
+
+
+def _parts(body: bytes) -> list[bytes]:
+    """The byte strings that a request consists of."""
+    from flwr.proto.recorddict_pb2 import BytesList
+    from google.protobuf.message import DecodeError
+
+    try:
+        return list(BytesList.FromString(body).vals)
+    except DecodeError:
+        return []
+
+
+def _patience(parts: list[bytes]) -> float:
+    """Seconds that a node is willing to wait for a task."""
+    try:
+        return max(0.0, float(parts[0]))
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _state(scope: Scope) -> Any:
+    return scope["app"].state.linkstate_factory.state()
 
 
 async def _read(receive: Receive, most: int) -> bytes | None:
@@ -122,8 +228,13 @@ async def _read(receive: Receive, most: int) -> bytes | None:
             return b"".join(parts)
 
 
-def objection_to_push(body: bytes) -> str | None:
-    """Why what a node announces is refused: Flower itself does not compare its sender with the key that signed."""
+def objection_to_push(body: bytes, signed: int | None = None) -> str | None:
+    """Why what a node announces is refused: Flower itself does not compare its sender with the key that signed.
+
+    Args:
+        body: a PushMessagesRequest.
+        signed: the node whose key signed it; None: Flower compares that with the request.
+    """
     from flwr.proto.fleet_pb2 import PushMessagesRequest
     from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
     from google.protobuf.message import DecodeError
@@ -132,16 +243,16 @@ def objection_to_push(body: bytes) -> str | None:
     try:
         request.ParseFromString(body)
     except DecodeError:
-        return None  # for Flower to refuse
+        return None if signed is None else "expected a message"  # Flower refuses it
     if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
         return "expected one message"
     said = request.messages_list[0].metadata
-    if said.src_node_id != request.node.node_id:
+    if said.src_node_id != request.node.node_id or signed not in (None, request.node.node_id):
         return "a node replies in its own name only"
     if not said.reply_to_message_id:
         return "a node only replies"
-    if sum(1 for _ in iterate_object_tree(request.message_object_trees[0])) > _OBJECTS:
-        return f"expected at most {_OBJECTS} objects"
+    if sum(1 for _ in iterate_object_tree(request.message_object_trees[0])) > OBJECTS:
+        return f"expected at most {OBJECTS} objects"
     return None
 
 
@@ -175,7 +286,7 @@ def _node_of(scope: Scope) -> int | None:
         age = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(when)).total_seconds()
         if abs(age) > _TOLERANCE or not verify_signature(bytes_to_public_key(key), when.encode("ascii"), signature):
             return None
-        known: int | None = scope["app"].state.linkstate_factory.state().get_node_id_by_public_key(key)
+        known: int | None = _state(scope).get_node_id_by_public_key(key)
     except Exception:  # anything may be in the headers
         return None
     return known
@@ -212,11 +323,17 @@ def is_local(scope: Scope) -> bool:
 
 def main() -> None:
     """Run the SuperLink."""
+    import uvicorn
+    from flwr.supercore import http_logging
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
 
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # a node that waits for a task is an open connection
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    uvicorn.run = partial(uvicorn.run, timeout_graceful_shutdown=2)  # such nodes do not keep it from stopping
     os.environ["FORWARDED_ALLOW_IPS"] = "127.0.0.1"  # nobody else may state on whose behalf a request comes
+    http_logging.ROUTINE_ACCESS_PATHS |= {QUESTION, REPLY, TASKS, REPLIES}  # nobody reads that all is well
     own = extensions.get_middleware()
     gate: Any = Gate
     extensions.get_middleware = lambda: (Middleware(gate), *own)

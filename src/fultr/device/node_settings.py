@@ -17,7 +17,8 @@ class NodeSettings:
         server: HOST:PORT of the SuperLink.
         log: the device's log.
         rankers: the folder where the node keeps the current ranker for the application.
-        slowest_poll: seconds between two questions for a task while nothing is going on, at most.
+        slowest_poll: seconds from one question for a task to the next, if none comes. A question waits at the server
+            for up to 15 s, so that a task that comes meanwhile is delivered at once.
         ranker_poll: seconds between two looks for another ranker, at most.
     """
 

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TypeAlias
 
 from flwr.app import Message, MessageType
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.serverapp import Grid
 
 from fultr.core.errors import FultrError
-from fultr.deploy.flower.internals import announced, fetched, push, record_of
+from fultr.deploy.flower.internals import fetch_replies, fetched, push, record_of
 from fultr.federated.events import Event
 from fultr.federated.messages import Reply, Task
 from fultr.federated.wire import read_reply, task_bytes
 
-_LOOKS = 8.0  # requests for replies per second
-_LISTENERS = 16  # threads; with more devices in a round, each listens for several
-
-_Answers: TypeAlias = SimpleQueue[tuple[int, bytes | str, float]]  # a node, its reply or why there is none, when
+_PAUSE = 0.125  # seconds between two looks for replies, at least
 
 
 @dataclass(eq=False)
@@ -70,15 +63,13 @@ class FlowerDevices:
             Message(records[contents[client]], node, MessageType.TRAIN, ttl=timeout, group_id=str(t))
             for node, client in devices.items()
         ]
-        answers: _Answers = SimpleQueue()
-        self._send(messages, deadline, answers)
+        sent = dict(zip(push(self.grid, messages), devices.values(), strict=True))
+        sent.pop("", None)
         self.answered.clear()
         found: dict[int, bytes | str] = {}
-        with suppress(Empty):
-            while len(found) < len(devices):
-                node, answer, when = answers.get(timeout=max(deadline - time.monotonic(), 0.0))
-                self.answered[devices[node]] = round(when - begun, 3)
-                found[devices[node]] = answer
+        for client, answer in self._answers(sent, deadline):
+            self.answered[client] = round(time.monotonic() - begun, 3)
+            found[client] = answer
         return found
 
     def enrolment(self) -> bytes:
@@ -90,32 +81,30 @@ class FlowerDevices:
                 f"{self.enrolled}: cannot be read: {error.strerror}; fultr deploy init writes it"
             ) from None
 
-    def _send(self, messages: list[Message], deadline: float, answers: _Answers) -> None:
-        """Send messages, and put their answers into a queue as they come, until the deadline.
-
-        Each part of them has its own thread, as every look takes a while.
-        """
-        nodes = [message.metadata.dst_node_id for message in messages]
-        ids = zip(push(self.grid, messages), nodes, strict=True) if messages else ()
-        sent = [(id_, node) for id_, node in ids if id_ is not None]
-        for i in range(min(_LISTENERS, len(sent))):
-            part = dict(sent[i::_LISTENERS])
-            pause = min(_LISTENERS, len(sent)) / _LOOKS
-            threading.Thread(target=self._fetch, args=(part, pause, deadline, answers), daemon=True).start()
-
-    def _fetch(self, waiting: dict[str, int], pause: float, deadline: float, answers: _Answers) -> None:
+    def _answers(self, waiting: dict[str, int], deadline: float) -> Iterator[tuple[int, bytes | str]]:
+        """The answers to messages as they come, until the deadline: a device, and its reply or why there is none."""
         unfinished: dict[str, ObjectTree] = {}
+        pause = _PAUSE
         while waiting and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(pause, left))
+            begun, complete = time.monotonic(), dict[str, bytes | str]()
             try:
-                unfinished |= announced(self.grid, [id_ for id_ in waiting if id_ not in unfinished])
+                for id_, reply in fetch_replies(self.grid, [id_ for id_ in waiting if id_ not in unfinished]):
+                    if isinstance(reply, ObjectTree):
+                        unfinished[id_] = reply
+                    else:
+                        complete[id_] = reply
                 for id_, tree in [*unfinished.items()]:
                     content = fetched(self.grid, tree)
                     if content is not None:
                         del unfinished[id_]
-                        answers.put((waiting.pop(id_), content, time.monotonic()))
+                        complete[id_] = content
             except Exception as error:  # of the connection: the SuperLink may come back
                 self.tell(Event("lost", f"no replies can be fetched now ({type(error).__name__})"))
+            pause = max(_PAUSE, 2 * (time.monotonic() - begun))
+            for id_, content in complete.items():
+                if id_ in waiting:
+                    yield waiting.pop(id_), content
 
 
 def read_directory(path: Path) -> dict[int, int]:

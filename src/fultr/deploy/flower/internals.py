@@ -1,7 +1,8 @@
 """What is internal to Flower 1.41: the only module that uses such names, besides `control` and `superlink`.
 
-A node speaks the SuperLink's Fleet API itself: Flower's own node would run whatever app the SuperLink ships. The server
-app fetches replies itself: Flower's grid would build whatever records a reply describes, of any size.
+A node calls the SuperLink itself: Flower's own node would run whatever app the SuperLink ships. The server app fetches
+replies itself: Flower's grid would build whatever records a reply describes, of any size. Both speak to the post office
+in the SuperLink's shell (`fultr.deploy.post`), and to Flower's Fleet API for what happens less often.
 
 A message of ours is three of Flower's objects: a Message, a RecordDict and a ConfigRecord with one byte string.
 Anything else is not looked into.
@@ -9,6 +10,7 @@ Anything else is not looked into.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -17,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fultr.core.errors import FultrError, one_line
+from fultr.deploy.post import QUESTION, REPLIES, REPLY, TASKS
 
 os.environ.update(FLWR_TELEMETRY_ENABLED="0", FLWR_DISABLE_UPDATE_CHECK="1")  # read when Flower is imported
 
@@ -25,11 +28,17 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
 from flwr.common.serde import message_from_proto, message_to_proto
-from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesRequest, PushMessagesRequest
+from flwr.proto.fleet_pb2 import ActivateNodeRequest, DeactivateNodeRequest, PullMessagesResponse, PushMessagesRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PushObjectRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
 from flwr.proto.node_pb2 import Node
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.proto.recorddict_pb2 import BytesList
+from flwr.proto.runtime_pb2 import (
+    PullAppMessagesRequest,
+    PullAppMessagesResponse,
+    PushAppMessagesRequest,
+    PushAppMessagesResponse,
+)
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_body,
@@ -45,7 +54,6 @@ from google.protobuf.message import Error as ProtobufError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec
-    from flwr.serverapp import Grid
 
 HEARTBEAT_SECONDS = 0.6 * HEARTBEAT_DEFAULT_INTERVAL
 """How often a node must say that it is there, with room for one that gets lost."""
@@ -54,7 +62,8 @@ OBJECTS = ("Message", "RecordDict", "ConfigRecord")
 """The objects of a message of ours, from the outermost."""
 
 _MOST_SAID = 1_000_000  # bytes of an answer without an object
-_WHOLE_SECONDS = 20.0  # that a node waits for the rest of a message
+_AT_A_TIME = 50  # messages that are sent in one request: others want to be served too
+_SECONDS = 120.0  # for an answer: a question waits for a task, and among a thousand nodes for its turn
 MOST_BYTES = 17_000_000  # of an answer of the SuperLink: a task, and what Flower adds
 _ERRORS = {
     3: "no answer in time",
@@ -140,63 +149,45 @@ class Fleet:
 
     Attributes:
         number: the node's, as the SuperLink knows it.
+        heard: when it last asked for a message; by the clock of `time.monotonic`.
     """
 
     def __init__(self, client: FleetHttpClient, number: int) -> None:
         """Use `connected`."""
         self.number = number
         self._client, self._node = client, Node(node_id=number)
+        self.heard = -math.inf
 
     def alive(self) -> bool:
         """Say that the node is still there; False if the SuperLink does not know it any more."""
         request = SendNodeHeartbeatRequest(node=self._node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
         return bool(self._client.SendNodeHeartbeat(request).success)
 
-    def receive(self) -> Letter | None:
-        """The next message, if there is one."""
-        response = self._client.PullMessages(PullMessagesRequest(node=self._node))
-        if not response.messages_list:
+    def receive(self, patience: float = 0.0) -> Letter | None:
+        """The next message; None if none comes within so many seconds, or as long as the SuperLink lets a node wait."""
+        parts = _called(self._client, QUESTION, [f"{patience:.3f}".encode()])
+        self.heard = time.monotonic()
+        if not parts:
             return None
-        message, tree = message_from_proto(response.messages_list[0]), response.message_object_trees[0]
-        run, ids = message.metadata.run_id, _ids(tree)
+        message = message_from_proto(PullMessagesResponse.FromString(parts[0]).messages_list[0])
         content: bytes | str = "it is another program's message"
-        if len(ids) <= len(OBJECTS):
-            with suppress(KeyError, TypeError, ValueError, AttributeError, ProtobufError):  # anything may be in it
-                content = _content_of([self._pulled(run, id_) for id_ in ids])
-        confirm = ConfirmMessageReceivedRequest(node=self._node, run_id=run, message_object_id=tree.object_id)
-        self._client.ConfirmMessageReceived(confirm)
-        return Letter(run, content if isinstance(content, bytes) else None, message)
-
-    def _pulled(self, run: int, id_: str) -> bytes:
-        """An object of a message, which may be announced before it has arrived at the SuperLink."""
-        request = PullObjectRequest(node=self._node, run_id=run, object_id=id_)
-        deadline = time.monotonic() + _WHOLE_SECONDS
-        while True:
-            response = self._client.PullObject(request)
-            if response.object_found and response.object_available:
-                return response.object_content
-            if not response.object_found or time.monotonic() > deadline:
-                raise ValueError("a message did not arrive whole")
-            time.sleep(0.1)
+        with suppress(KeyError, TypeError, ValueError, AttributeError, ProtobufError):  # anything may be in it
+            content = _content_of(parts[1:])
+        return Letter(message.metadata.run_id, content if isinstance(content, bytes) else None, message)
 
     def send(self, letter: Letter, content: bytes, seconds: float) -> None:
         """Reply to a message, after so many seconds of work."""
         reply = Message(record_of(content), reply_to=letter.message)
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id
-            objects, tree = get_all_nested_objects(reply), get_object_tree(reply)
-            response = self._client.PushMessages(
-                PushMessagesRequest(
-                    node=self._node,
-                    messages_list=[message_to_proto(remove_content_from_message(reply))],
-                    message_object_trees=[tree],
-                    clientapp_runtime_list=[seconds],
-                )
+            request = PushMessagesRequest(
+                node=self._node,
+                messages_list=[message_to_proto(remove_content_from_message(reply))],
+                message_object_trees=[get_object_tree(reply)],
+                clientapp_runtime_list=[seconds],
             )
-            for id_ in response.objects_to_push:
-                push = PushObjectRequest(node=self._node, run_id=letter.run, object_id=id_)
-                push.object_content, push.session_id = objects[id_].deflate(), response.session_id
-                self._client.PushObject(push)
+            objects = [each.deflate() for each in get_all_nested_objects(reply).values()]
+        _called(self._client, REPLY, [request.SerializeToString(), *objects])
 
     def fetch(self, path: str) -> bytes:
         """A file that the shell around the SuperLink has for nodes, see `fultr.deploy.superlink`."""
@@ -294,16 +285,38 @@ def why(error: Exception, address: str) -> FultrError | None:
 # The server app's side.
 
 
-def push(grid: Grid, messages: list[Message]) -> list[str | None]:
-    """Send messages; the ids by which their replies are asked for, None where one could not be sent."""
-    return list(grid.push_messages(messages))
+def push(grid: Any, messages: list[Message]) -> Iterator[str]:
+    """Send messages, a few at a time; yields the ids by which their replies are asked for, "" where one cannot be."""
+    for i in range(0, len(messages), _AT_A_TIME):
+        part = messages[i : i + _AT_A_TIME]
+        objects: dict[str, bytes] = {}
+        with no_object_id_recompute():
+            for message in part:
+                message.metadata.__dict__["_message_id"] = message.object_id
+                found = get_all_nested_objects(message)
+                objects |= {id_: found[id_].deflate() for id_ in found if id_ not in objects}
+            request = PushAppMessagesRequest(
+                messages_list=[message_to_proto(remove_content_from_message(message)) for message in part],
+                message_object_trees=[get_object_tree(message) for message in part],
+            )
+        (answer,) = _called(grid._runtime_client, TASKS, [request.SerializeToString(), *objects.values()])
+        yield from PushAppMessagesResponse.FromString(answer).message_ids
 
 
-def announced(grid: Any, ids: list[str]) -> list[tuple[str, ObjectTree]]:
-    """The replies to some messages that nodes have announced since the last call: the message's id, and its objects."""
-    response = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=ids))
-    messages = zip(response.messages_list, response.message_object_trees, strict=True)
-    return [(message.metadata.reply_to_message_id, tree) for message, tree in messages]
+def fetch_replies(grid: Any, ids: list[str]) -> list[tuple[str, bytes | str | ObjectTree]]:
+    """The replies to some messages since the last call: the message's id, and the byte string.
+
+    Or in words why there is none; or what `fetched` is to look for, if it was announced and has not arrived whole. Our
+    nodes send no such reply, but any program with a node's key can.
+    """
+    request = PullAppMessagesRequest(message_ids=ids).SerializeToString()
+    answer, *objects = _called(grid._runtime_client, REPLIES, [request])
+    response = PullAppMessagesResponse.FromString(answer)
+    found: list[tuple[str, bytes | str | ObjectTree]] = []
+    for message, tree, parts in zip(response.messages_list, response.message_object_trees, objects, strict=True):
+        contents = list(BytesList.FromString(parts).vals)
+        found.append((message.metadata.reply_to_message_id, _read(contents) if contents else tree))
+    return found
 
 
 def fetched(grid: Any, tree: ObjectTree) -> bytes | str | None:
@@ -324,10 +337,21 @@ def fetched(grid: Any, tree: ObjectTree) -> bytes | str | None:
         objects.append(response.object_content)
     confirm = ConfirmMessageReceivedRequest(node=grid.node, run_id=run, message_object_id=tree.object_id)
     client.ConfirmMessageReceived(confirm)
+    return _read(objects)
+
+
+def _read(objects: list[bytes]) -> bytes | str:
     try:
         return _content_of(objects)
     except Exception as error:  # anything may have arrived
         return f"its reply cannot be read ({type(error).__name__})"
+
+
+def _called(client: Any, path: str, parts: list[bytes]) -> list[bytes]:
+    """Ask the post office of the SuperLink, see `fultr.deploy.post`."""
+    request = BytesList(vals=parts)
+    answer = client._unary_unary(path=path, rpc_method=path, request=request, response_type=BytesList, timeout=_SECONDS)
+    return list(answer.vals)
 
 
 def _ids(tree: ObjectTree) -> list[str]:

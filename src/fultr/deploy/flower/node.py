@@ -31,7 +31,6 @@ from fultr.device.store import take_release
 from fultr.federated.privacy.enrolment import SumIdentity
 from fultr.rankers.release import RELEASE_FILE, ReleaseKey
 
-_FIRST_PAUSE, _GROWTH = 0.4, 1.6  # seconds between two questions after an answer; then ever longer
 _AFTER_REFUSAL = 1.0  # seconds of rest: nobody keeps a device busy with what it refuses
 _LONGEST_RETRY = 60.0  # seconds between two attempts to reach the SuperLink
 _AFTER_TASK = 60.0  # seconds after which a node looks for another ranker: there may be one when there are tasks
@@ -67,23 +66,6 @@ def printed(as_json: bool) -> Callable[[Told], None]:
             print(told.line(as_json), file=sys.stderr, flush=True)
 
     return tell
-
-
-class Pace:
-    """How long a node waits between two questions: short after a task, ever longer while none comes."""
-
-    def __init__(self, slowest: float) -> None:
-        self.slowest, self.pause = slowest, _FIRST_PAUSE
-
-    def busy(self) -> None:
-        """There was a task."""
-        self.pause = _FIRST_PAUSE
-
-    def next(self) -> float:
-        """Seconds to wait now; not the same for all nodes, so that they do not ask at the same moment."""
-        wait = self.pause * random.uniform(0.8, 1.2)
-        self.pause = min(self.pause * _GROWTH, self.slowest)
-        return wait
 
 
 def run_node(folder: Path, stop: threading.Event, tell: Callable[[Told], None]) -> None:
@@ -124,7 +106,7 @@ def _listen(
     folder: Path, settings: NodeSettings, fleet: Fleet, stop: threading.Event, tell: Callable[[Told], None]
 ) -> None:
     """Ask for tasks and answer them until told to stop, or the connection is lost."""
-    pace, look, said = Pace(settings.slowest_poll), 0.0, ""
+    look, said = 0.0, ""
     identity = _identity(folder)
     with _heartbeats(fleet) as lost:
         while not stop.is_set():
@@ -136,11 +118,12 @@ def _listen(
                     tell(Told("ranker", words))
                 said = words or said
                 look = time.monotonic() + settings.ranker_poll
-            letter = fleet.receive()
+            now = time.monotonic()
+            until = min(now + settings.slowest_poll * random.uniform(0.8, 1.0), look)
+            letter = fleet.receive(max(0.0, until - now))
             if letter is None:
-                stop.wait(pace.next())
+                stop.wait(until - time.monotonic())
                 continue
-            pace.busy()
             look = min(look, time.monotonic() + _AFTER_TASK)
             if not _reply(folder, settings, fleet, letter, tell, identity):
                 stop.wait(_AFTER_REFUSAL)
@@ -217,6 +200,8 @@ def _heartbeats(fleet: Fleet) -> Iterator[threading.Event]:
 
     def beat() -> None:
         while not ended.wait(HEARTBEAT_SECONDS * random.uniform(0.9, 1.0)):
+            if time.monotonic() - fleet.heard < HEARTBEAT_SECONDS:
+                continue  # it asks for tasks, which says as much
             try:
                 if not fleet.alive():
                     lost.set()
