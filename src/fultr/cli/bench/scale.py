@@ -65,7 +65,7 @@ def _measured(folder: Path, nodes: int, rounds: int) -> list[tuple[str, float, s
         asked, before, began = hosts.requests(), _seconds(deployment, hosts), time.monotonic()
         time.sleep(_LOOK)
         idle = (_seconds(deployment, hosts) - before) / (time.monotonic() - began)
-        asked = hosts.requests() - asked
+        before_rounds = hosts.requests()
         say(f"scale: {nodes:,} nodes: {rounds} rounds")
         sizes = {
             "superlink": lambda: megabytes([service_process(deployment, "superlink")]),
@@ -74,7 +74,7 @@ def _measured(folder: Path, nodes: int, rounds: int) -> list[tuple[str, float, s
         marks = []
         with most(sizes) as memory:
             follow(folder, *submit(folder), lambda _: marks.append(_seconds(deployment, hosts)))
-        served = hosts.requests()
+        made = hosts.requests().total() - before_rounds.total()
         size = megabytes(hosts.processes) / nodes
     reports = [json.loads(line) for line in (folder / "state" / "progress.jsonl").read_text().splitlines()]
     seconds = [report["seconds"] for report in reports[1:]]
@@ -90,9 +90,8 @@ def _measured(folder: Path, nodes: int, rounds: int) -> list[tuple[str, float, s
         ("  memory of the SuperLink, most", memory["superlink"], "MB", ""),
         ("  of the server app, most", memory["server app"], "MB", ""),
         ("  of a node", size, "MB", ""),
-        ("  requests by a node, in all rounds", served.total() / nodes, "", ""),
-        ("  while idle, questions for tasks", asked["pull-messages"] / _LOOK, "a second", ""),
-        ("  all requests", asked.total() / _LOOK, "a second", ""),
+        ("  requests by a node and task, waiting included", made / nodes / (rounds + 1), "", ""),
+        ("  while idle, requests of all nodes", (before_rounds.total() - asked.total()) / _LOOK, "a second", ""),
         ("  processor of the SuperLink", 100 * float(idle[0]), "% of one", ""),
         ("  of the nodes", 100 * float(idle[2]), "% of one", ""),
         ("  making keys and logs", prepared - begun, "s", ""),
