@@ -45,10 +45,11 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.fab import Fab
 
 from fultr.deploy.control import control, list_runs
-from fultr.deploy.flower.internals import _called, connected
+from fultr.deploy.flower.fleet import connected
+from fultr.deploy.flower.internals import called
 from fultr.deploy.folder import Deployment
 from fultr.deploy.keys import load_node_key
-from fultr.deploy.post import REPLY
+from fultr.deploy.parcels import REPLY
 from fultr.deploy.processes import memory
 from fultr.deploy.release import promote
 from fultr.deploy.services import running, service_process, service_processes
@@ -313,7 +314,7 @@ def test_a_device_cannot_reply_for_another(federation, tmp_path):
                     fleet._client.PushMessages(request)
                 assert refused.value.response.status_code == status
                 with pytest.raises(httpx.HTTPStatusError) as refused:
-                    _called(fleet._client, REPLY, [request.SerializeToString()])
+                    called(fleet._client, REPLY, [request.SerializeToString()])
                 assert refused.value.response.status_code == 403
     finally:
         os.kill(service_process(federation, "node-1").number, signal.SIGCONT)

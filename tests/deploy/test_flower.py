@@ -62,9 +62,9 @@ if b"fultr\\0node" in pathlib.Path("/proc/self/cmdline").read_bytes():
     import numpy as np
     import fultr.device.mailbox as mailbox
     from dataclasses import replace
-    import fultr.deploy.flower.internals as internals
+    import fultr.deploy.flower.fleet as fleet
     from fultr.federated.wire import read_reply, read_task, reply_bytes
-    here, well, deliver = pathlib.Path(__file__).parent, mailbox.answer_message, internals._called
+    here, well, deliver = pathlib.Path(__file__).parent, mailbox.answer_message, fleet.called
     word = "well"
 
     def answer_message(log, content, policy, *others):
@@ -96,13 +96,13 @@ if b"fultr\\0node" in pathlib.Path("/proc/self/cmdline").read_bytes():
         raw = {"garbage": os.urandom(len(sent)), "archive": archive.getvalue(), "long": bytes(15_000_000)}
         return raw.get(word, sent), "misbehaved"
 
-    def called(client, path, parts):
-        if word == "stall" and path == internals.REPLY:  # announce a reply by Flower's API, and do not send it
-            client.PushMessages(internals.PushMessagesRequest.FromString(parts[0]))
+    def called(client, path, parts, *most):
+        if word == "stall" and path == fleet.REPLY:  # announce a reply by Flower's API, and do not send it
+            client.PushMessages(fleet.PushMessagesRequest.FromString(parts[0]))
             time.sleep(1000)
-        return deliver(client, path, parts)
+        return deliver(client, path, parts, *most)
 
-    mailbox.answer_message, internals._called = answer_message, called
+    mailbox.answer_message, fleet.called = answer_message, called
 """
 
 

@@ -23,7 +23,8 @@ from flwr.superlink.servicer.fleet import fleet_handlers
 from flwr.superlink.servicer.runtime import runtime_handlers
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
-from fultr.deploy.flower.internals import MOST_BYTES, OBJECTS, _bounded, _content_of, _ids, _only_bytes, record_of, why
+from fultr.deploy.flower.fleet import _bounded, why
+from fultr.deploy.flower.internals import MOST_BYTES, OBJECTS, _only_bytes, content_of, ids_of, record_of
 
 
 def message(record: RecordDict) -> Message:
@@ -48,8 +49,8 @@ def test_the_version_is_the_one_that_was_studied():
 
 def test_a_message_is_three_objects():
     sent = message(record_of(b"content"))
-    assert len(_ids(get_object_tree(sent))) == len(OBJECTS)
-    assert _content_of(contents(record_of(b"content"))) == b"content"
+    assert len(ids_of(get_object_tree(sent))) == len(OBJECTS)
+    assert content_of(contents(record_of(b"content"))) == b"content"
     assert len(remove_content_from_message(sent).content) == 0
 
 
@@ -64,7 +65,7 @@ def test_a_message_is_three_objects():
     ],
 )
 def test_other_messages_are_not_looked_into(record):
-    assert _content_of(contents(record)) == "it is another program's message"
+    assert content_of(contents(record)) == "it is another program's message"
 
 
 def test_the_names_that_are_used_are_there():
@@ -96,7 +97,7 @@ def test_a_record_is_read_without_making_objects_of_it():
     """Any byte string of the right layout, and nothing else: millions of entries are not even counted."""
     for size in (0, 1, 127, 128, 16_383, 16_384, 3_000_000):
         content = bytes(size)
-        assert _content_of(contents(record_of(content))) == content
+        assert content_of(contents(record_of(content))) == content
     body = get_object_body(contents(record_of(b"content"))[0], ConfigRecord)
     assert _only_bytes(body) == b"content"
     for bad in (

@@ -17,7 +17,7 @@ if importlib.util.find_spec("flwr") is None:
 
 from fultr.core.errors import FultrError
 from fultr.deploy.flower import node as module
-from fultr.deploy.flower.internals import Letter
+from fultr.deploy.flower.fleet import Letter
 from fultr.deploy.flower.node import Pace, Told, run_node
 from fultr.deploy.folder import init_deployment, load_deployment
 from fultr.federated.wire import REFUSAL

@@ -18,7 +18,6 @@ from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.fleet_pb2 import PullMessagesResponse, PushMessagesRequest
 from flwr.proto.node_pb2 import Node
-from flwr.proto.recorddict_pb2 import BytesList
 from flwr.proto.runtime_pb2 import (
     PullAppMessagesRequest,
     PullAppMessagesResponse,
@@ -29,8 +28,9 @@ from flwr.supercore.error import FlowerError
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
 
 from fultr.deploy import post
-from fultr.deploy.flower.internals import _content_of, record_of
-from fultr.deploy.post import HOLD_SECONDS, Post, PostError, Turns
+from fultr.deploy.flower.internals import content_of, record_of
+from fultr.deploy.parcels import PostError, unpacked
+from fultr.deploy.post import HOLD_SECONDS, Post, Turns
 
 # Flower's migrations of an empty database.
 pytestmark = pytest.mark.filterwarnings("ignore:No path_separator found:DeprecationWarning")
@@ -43,11 +43,11 @@ class Office:
         self.state, self.node, self.token, self.run = state, node, token, run
         self.post = Post(Turns())
 
-    async def ask(self, patience: float = 60.0, gone: asyncio.Future | None = None) -> list[bytes]:
+    async def ask(self, patience: float = 60.0, gone: asyncio.Future | None = None, had: str = "") -> list[bytes]:
         async def receive() -> object:
             return await (gone or asyncio.get_running_loop().create_future())
 
-        return await self.post.question(self.state, self.node, patience, receive)
+        return await self.post.question(self.state, self.node, had, patience, receive)
 
     async def send(self, content: bytes, token: str | None = None) -> str:
         about = {"run_id": self.run, "message_id": "", "src_node_id": SUPERLINK_NODE_ID, "dst_node_id": self.node}
@@ -65,13 +65,14 @@ class Office:
         request = PushMessagesRequest(
             node=Node(node_id=self.node), messages_list=[message], message_object_trees=[tree]
         )
-        await self.post.reply(self.state, [request.SerializeToString(), *objects[missing:]])
+        await self.post.reply(self.state, self.node, [request.SerializeToString(), *objects[missing:]])
 
     async def fetch(self, id_: str) -> list[bytes | str]:
         request = PullAppMessagesRequest(message_ids=[id_]).SerializeToString()
-        answer, *found = await self.post.replies(self.state, self.token, [request])
-        assert len(PullAppMessagesResponse.FromString(answer).messages_list) == len(found)
-        return [_content_of(BytesList.FromString(each).vals) for each in found]
+        rest, *found = await self.post.replies(self.state, self.token, [request])
+        assert not PullAppMessagesResponse.FromString(rest).messages_list
+        assert all(unpacked(each)[0].decode() == id_ for each in found)
+        return [content_of(unpacked(each)[1:]) for each in found]
 
 
 def whole(message: Message):
@@ -102,7 +103,7 @@ def test_a_task_and_its_reply_are_one_request_each(office):
         sent = await office.send(b"task")
         assert await office.fetch(sent) == []
         parts = await office.ask()
-        assert _content_of(parts[1:]) == b"task"
+        assert content_of(parts[1:]) == b"task"
         await office.reply(parts, b"reply")
         assert await office.fetch(sent) == [b"reply"]
 
@@ -119,7 +120,7 @@ def test_a_question_waits_for_a_task(office):
         assert not asking.done()
         begun = time.monotonic()
         await office.send(b"task")
-        assert _content_of((await asking)[1:]) == b"task"
+        assert content_of((await asking)[1:]) == b"task"
         assert time.monotonic() - begun < HOLD_SECONDS / 2  # it was woken
         assert not office.post.held
 
@@ -143,9 +144,76 @@ def test_nobody_waits_for_ever(office, monkeypatch):
         newer = asyncio.create_task(office.ask())
         assert await older == []
         await office.send(b"task")
-        assert _content_of((await newer)[1:]) == b"task"
+        assert content_of((await newer)[1:]) == b"task"
 
     asyncio.run(asyncio.wait_for(wait(), 20))
+
+
+def id_of(parts: list[bytes]) -> str:
+    return PullMessagesResponse.FromString(parts[0]).message_object_trees[0].object_id
+
+
+def test_a_task_that_did_not_arrive_is_handed_out_once_more(office):
+    """The node says which one it had last; Flower's own API would have lost it."""
+
+    async def send() -> None:
+        sent = await office.send(b"one")
+        lost = await office.ask()
+        again = await office.ask()
+        assert again == lost
+        assert content_of(again[1:]) == b"one"
+        await office.reply(again, b"reply")
+        assert await office.fetch(sent) == [b"reply"]
+        assert await office.ask(patience=0.0) == []  # it was replied to
+
+        await office.send(b"two")
+        had = await office.ask()
+        await office.send(b"three")
+        assert content_of((await office.ask(had=id_of(had)))[1:]) == b"three"  # two has arrived
+        assert content_of((await office.ask(had=id_of(had)))[1:]) == b"three"
+        assert await office.ask(patience=0.0, had=id_of(had)) == []  # perhaps the node fails whenever it gets it
+        assert not office.post.handed
+
+    asyncio.run(send())
+    assert len(office.state.object_store) == 0
+
+
+def test_a_lost_task_of_a_run_that_is_over_stays_lost(office):
+    async def send() -> None:
+        await office.send(b"one")
+        await office.ask()
+        assert office.state.stop_run(office.run)
+        assert await office.ask(patience=0.0) == []
+
+    asyncio.run(send())
+
+
+def test_who_asks_a_hundred_times_at_once_has_two_turns(office, monkeypatch):
+    turns = 0
+
+    def counted(*given: object) -> None:
+        nonlocal turns
+        turns += 1
+
+    monkeypatch.setattr(post, "next_task", counted)
+
+    async def ask() -> None:
+        assert await asyncio.gather(*(office.ask(patience=0.0) for _ in range(100))) == [[]] * 100
+
+    asyncio.run(ask())
+    assert turns == 2  # the first, which had its turn already, and the last
+
+
+def test_a_node_replies_once_at_a_time(office):
+    async def send() -> None:
+        sent = await office.send(b"task")
+        parts = await office.ask()
+        found = await asyncio.gather(*(office.reply(parts, b"reply") for _ in range(5)), return_exceptions=True)
+        assert [type(each) for each in found] == [type(None), type(None), *[PostError] * 3]
+        await office.reply(parts, b"reply")  # sent again, as its answer was lost: it counts once
+        assert await office.fetch(sent) == [b"reply"]
+
+    asyncio.run(send())
 
 
 def test_asking_shows_that_a_node_is_there(office):
@@ -159,17 +227,48 @@ def online_until(office: Office) -> float:
     return info.online_until
 
 
-def test_half_a_reply_is_none(office):
-    """What cannot be taken whole is not taken: no reply counts, and another one still can."""
+def test_a_reply_that_memory_has_no_room_for_is_in_the_database(office, monkeypatch):
+    """There, what cannot be taken whole is not taken: no reply counts, and another one still can."""
+    monkeypatch.setattr(post, "_MOST_KEPT", 0)
 
     async def send() -> None:
         sent = await office.send(b"task")
         parts = await office.ask()
         with pytest.raises(PostError, match="not whole"):
-            await office.reply(parts, b"half", missing=1)
+            await office.reply(parts, b"reply", missing=1)
         assert await office.fetch(sent) == []
-        await office.reply(parts, b"whole")
-        assert await office.fetch(sent) == [b"whole"]
+        await office.reply(parts, b"reply")
+        assert not office.post.kept
+        assert await office.fetch(sent) == [b"reply"]
+
+    asyncio.run(send())
+
+
+def test_replies_are_for_their_run_and_do_not_stay_for_ever(office, monkeypatch):
+    async def send() -> None:
+        sent = await office.send(b"task")
+        await office.reply(await office.ask(), b"reply")
+        kept = office.post.kept[sent]
+        office.post.kept[sent] = kept._replace(run=office.run + 1)
+        with pytest.raises(PostError, match="another run's"):
+            await office.fetch(sent)
+        office.post.kept[sent] = kept._replace(until=time.time() - 1)
+        await office.send(b"another task")
+        assert not office.post.kept
+
+    asyncio.run(send())
+
+
+def test_a_node_that_is_gone_is_noticed(office, monkeypatch):
+    """Flower says so, which is looked for now and then."""
+
+    async def send() -> None:
+        sent = await office.send(b"task")
+        assert await office.fetch(sent) == []
+        assert office.state.deactivate_node(office.node)
+        assert await office.fetch(sent) == []
+        monkeypatch.setattr(post, "_LOOK_SECONDS", 0.0)
+        assert await office.fetch(sent) == ["it cannot be reached"]
 
     asyncio.run(send())
 
@@ -178,7 +277,7 @@ def test_tasks_need_the_token_of_a_server_app(office):
     async def send() -> None:
         for token in ("", "another"):
             with pytest.raises(PostError, match="nobody's"):
-                await office.post.replies(office.state, token, [b""])
+                await office.post.replies(office.state, token, [PullAppMessagesRequest().SerializeToString()])
         with pytest.raises(PostError, match="nobody's"):
             await office.send(b"task", token="another")
         assert await office.ask(patience=0.0) == []

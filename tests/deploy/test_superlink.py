@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +16,7 @@ from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import ObjectTree
 
 from fultr.deploy import superlink
+from fultr.deploy.parcels import packed
 from fultr.deploy.superlink import MOST_BYTES, MOST_WITHOUT_KEY, Gate, objection_to_push
 
 
@@ -21,14 +24,16 @@ class Said:
     """What the shell did with a request."""
 
     def __init__(self, path: str, client: str = "192.0.2.9", server: str = "192.0.2.7", size: int | None = 0,
-                 parts: tuple[bytes, ...] = (b"",), method: str = "POST", pause: float = 0.0) -> None:  # fmt: skip
+                 parts: tuple[bytes, ...] = (b"",), method: str = "POST", pause: float = 0.0,
+                 state: object = None) -> None:  # fmt: skip
         self.status: int | None = None
         self.body: bytes | None = None
         self.read = 0
         waiting = list(parts)
         headers = [] if size is None else [(b"content-length", str(size).encode())]
         scope = {"type": "http", "path": path, "client": (client, 5), "server": (server, 9092), "headers": headers,
-                 "method": method}  # fmt: skip
+                 "method": method, "app": SimpleNamespace(state=SimpleNamespace(
+                     linkstate_factory=SimpleNamespace(state=lambda: state)))}  # fmt: skip
 
         async def receive() -> dict[str, object]:
             await asyncio.sleep(pause)
@@ -53,18 +58,27 @@ class Said:
     ("/v1/runtime/acquire-task", "192.0.2.9", "192.0.2.7", False),
     ("/docs", "192.0.2.9", "192.0.2.7", False),
     ("/v1/fleet", "192.0.2.9", "192.0.2.7", False),
-    ("/v1/fleet/pull-messages", "192.0.2.9", "192.0.2.7", True),
+    ("/v1/fleet/pull-messages", "192.0.2.9", "192.0.2.7", None),  # strangers do not even reach Flower
+    ("/v1/fleet/activate-node", "127.0.0.1", "127.0.0.1", None),
     ("/v1/control/start-run", "not an address", "192.0.2.7", False),
     ("/v1/fultr/release.json", "127.0.0.1", "127.0.0.1", None),  # for nodes, with their keys
     ("/v1/fultr/question", "127.0.0.1", "127.0.0.1", None),
     ("/v1/fultr/reply", "127.0.0.1", "127.0.0.1", None),
     ("/v1/fultr/tasks", "192.0.2.9", "192.0.2.7", False),  # for the server app, with its token
     ("/v1/fultr/replies", "192.0.2.9", "192.0.2.7", False),
+    ("/v1/fultr/tasks", "127.0.0.1", "127.0.0.1", None),
+    ("/v1/fultr/replies", "127.0.0.1", "127.0.0.1", None),
 ])  # fmt: skip
-def test_other_machines_reach_the_fleet_api_alone(path, client, server, passes):
+def test_who_reaches_what_without_a_key(path, client, server, passes):
     said = Said(path, client, server)
     assert (said.body is not None) == bool(passes)
     assert said.status == (401 if passes is None else None if passes else 403)
+
+
+def test_nothing_is_read_of_a_program_without_a_token():
+    for path in ("/v1/fultr/tasks", "/v1/fultr/replies"):
+        said = Said(path, "127.0.0.1", "127.0.0.1", size=None, parts=(bytes(1000),) * 1000)
+        assert (said.status, said.read) == (401, 0)
 
 
 def test_a_long_body_without_a_key_is_not_read():
@@ -104,7 +118,8 @@ def test_a_body_that_is_longer_than_it_says_is_not_read_on():
     assert said.read == 2000
 
 
-def test_a_short_body_is_passed_on_whole():
+def test_a_short_body_is_passed_on_whole(monkeypatch):
+    monkeypatch.setattr(superlink, "_node_of", lambda scope: 5)
     said = Said("/v1/fleet/pull-messages", size=3000, parts=(b"a" * 1000, b"b" * 1000, b"c" * 1000))
     assert said.body == b"a" * 1000 + b"b" * 1000 + b"c" * 1000
     assert MOST_WITHOUT_KEY < MOST_BYTES
@@ -134,15 +149,32 @@ def push(sender: int = 7, source: int = 7, reply_to: str = "a", objects: int = 3
     return request.SerializeToString()
 
 
-def test_a_node_replies_in_its_own_name_only():
-    assert objection_to_push(push()) is None
-    assert objection_to_push(push(source=8)) == "a node replies in its own name only"
-    assert objection_to_push(push(reply_to="")) == "a node only replies"
-    assert objection_to_push(push(objects=4)) == "expected at most 3 objects"
-    assert objection_to_push(push(messages=2)) == "expected one message"
-    assert objection_to_push(b"") == "expected one message"
-    assert objection_to_push(b"\xff" * 9) is None  # which Flower refuses
-    assert objection_to_push(push(), signed=7) is None
-    assert objection_to_push(push(), signed=8) == "a node replies in its own name only"
-    assert objection_to_push(b"\xff" * 9, signed=7) == "expected a message"
-    assert Said("/v1/fleet/push-messages", size=len(push(8)), parts=(push(8),)).status == 403
+def test_a_node_replies_in_its_own_name_only(monkeypatch):
+    assert objection_to_push(push(), 7) is None
+    assert objection_to_push(push(), 8) == "a node replies in its own name only"
+    assert objection_to_push(push(source=8), 7) == "a node replies in its own name only"
+    assert objection_to_push(push(sender=8), 7) == "a node replies in its own name only"
+    assert objection_to_push(push(reply_to=""), 7) == "a node only replies"
+    assert objection_to_push(push(objects=4), 7) == "expected at most 3 objects"
+    assert objection_to_push(push(messages=2), 7) == "expected one message"
+    assert objection_to_push(b"", 7) == "expected one message"
+    assert objection_to_push(b"\xff" * 9, 7) == "expected a message"
+    monkeypatch.setattr(superlink, "_node_of", lambda scope: 5)
+    assert Said("/v1/fleet/push-messages", size=len(push()), parts=(push(),)).status == 403
+    body = packed([push(), b"object"])
+    assert Said("/v1/fultr/reply", size=len(body), parts=(body,)).status == 403
+
+
+@pytest.mark.parametrize("body", [
+    b"", b"\0", b"\0\0\0\5abcd", bytes(4_000_000), packed([b""] * 5),
+    packed([b"\x12\0" * 40_000]),  # forty thousand messages
+])  # fmt: skip
+def test_millions_of_small_parts_are_not_even_counted(body, monkeypatch):
+    """Objects of Python take twenty times what an empty part of a request does."""
+    monkeypatch.setattr(superlink, "_node_of", lambda scope: 5)
+    tracemalloc.start()
+    try:
+        assert Said("/v1/fultr/reply", size=len(body), parts=(body,)).status == 403
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(body) + 2_000_000
+    finally:
+        tracemalloc.stop()

@@ -1,42 +1,46 @@
 """The post office of the SuperLink: a task or a reply in one request, where Flower's own APIs take four or five.
 
 It is part of the shell around the SuperLink (`fultr.deploy.superlink`), which knows who asks. It uses the functions
-that Flower itself answers with, in one transaction each, and without the ten layers that its requests pass through.
-A node that asks while there is no task is kept waiting for one: it need not ask again and again.
+that Flower itself answers with (`fultr.deploy.post_state`), without the ten layers that its requests pass through. Only
+replies are kept in memory until the server app fetches them: Flower ends a run whose SuperLink is started again.
 
-All four kinds of request and their answers are lists of byte strings (Flower's `BytesList`).
+A node that asks while there is no task is kept waiting for one: it need not ask again and again. A connection that dies
+meanwhile costs no task: a node says which task it had last, and one that it does not know of is handed out once more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fultr.deploy.parcels import PostError
+from fultr.deploy.post_state import (
+    MOST_AT_A_TIME,
+    Handed,
+    Kept,
+    asked_for,
+    next_task,
+    replies_now,
+    reply_to,
+    rest_of_task,
+    take_reply,
+    take_tasks,
+)
+
 if TYPE_CHECKING:
     from starlette.types import Receive
-
-QUESTION, REPLY = "/v1/fultr/question", "/v1/fultr/reply"
-"""For nodes: is there a task; and what is answered."""
-
-TASKS, REPLIES = "/v1/fultr/tasks", "/v1/fultr/replies"
-"""For the server app: tasks to be sent; and what has been answered."""
-
-OBJECTS = 3
-"""Flower's objects that a message of ours consists of, see `fultr.deploy.flower.internals`."""
 
 HOLD_SECONDS = 15.0
 """How long a question waits for a task, at most."""
 
 _WHOLE_SECONDS = 20.0  # that the rest of a message is waited for: another program's may be announced first
-_MOST_BYTES = 50_000_000  # of replies that are handed over at a time; the objects of the others are fetched one by one
+_MOST_KEPT = 200_000_000  # bytes of replies in memory; further ones go into Flower's database
+_LOOK_SECONDS = 5.0  # after which the server app's next question is answered from Flower's database too
 
 T = TypeVar("T")
-
-
-class PostError(Exception):
-    """A request that is not answered: why not."""
 
 
 class Turns:
@@ -62,44 +66,91 @@ class Post:
 
     Attributes:
         turns: who uses Flower's state.
-        held: by node, the question that waits for a task.
+        held: by node, the question that waits for a task; the latest alone.
+        handed: by node, the task that may not have arrived. A SuperLink that is started again has forgotten these.
+        kept: by the id of the message that they are for, replies.
+        others: has anything been replied by Flower's own API?
     """
 
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
         self.held: dict[int, asyncio.Future[None]] = {}
+        self.handed: dict[int, Handed] = {}
+        self.kept: dict[str, Kept] = {}
+        self.others = True
+        self._replying: set[int] = set()
+        self._looked = 0.0
 
-    async def question(self, state: Any, node: int, patience: float, receive: Receive) -> list[bytes]:
-        """The next task of a node, as soon as there is one; nothing if there is none for so many seconds."""
+    async def question(self, state: Any, node: int, had: str, patience: float, receive: Receive) -> list[bytes]:
+        """The next task of a node, as soon as there is one; nothing if there is none for so many seconds.
+
+        Args:
+            state: Flower's.
+            node: who asks.
+            had: the last task that it knows of.
+            patience: how long it waits, in seconds.
+            receive: tells when it is gone.
+        """
         mail: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if node in self.held:
             self.held[node].cancel()  # the connection may be dead
         self.held[node] = mail
         try:
-            found = await self._for_node(_next_task, state, node)
-            if found is None and await _comes(mail, min(patience, HOLD_SECONDS), receive):
-                found = await self._for_node(_next_task, state, node)
+            taken = await self._take(state, node, had, mail)
+            if taken is None and await _comes(mail, min(patience, HOLD_SECONDS), receive):
+                taken = await self._take(state, node, had, mail)
         finally:
             if self.held.get(node) is mail:
                 del self.held[node]
-        if found is None:
+        if taken is None:
             return []
-        contents = await self._for_node(_rest_of_task, state, found)
+        found, contents = taken
         deadline = asyncio.get_running_loop().time() + _WHOLE_SECONDS
         while contents is None and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.2)
-            contents = await self._for_node(_rest_of_task, state, found)
+            contents = await self._for_node(rest_of_task, state, found)
         return [found.SerializeToString(), *(contents or [])]
 
-    async def reply(self, state: Any, parts: list[bytes]) -> list[bytes]:
+    async def _take(
+        self, state: Any, node: int, had: str, mail: asyncio.Future[None]
+    ) -> tuple[Any, list[bytes] | None] | None:
+        """Take the next task for a node, or the last one again."""
+        async with self.turns.node():
+            if mail.cancelled():  # it has asked again since: who asks a hundred times at once has two turns
+                return None
+            last = self.handed.get(node)
+            taken = await asyncio.to_thread(next_task, state, node, last, had)
+            self.handed.pop(node, None)
+            if taken is not None:
+                self.handed[node] = Handed(taken[0], again=last is not None and taken[0] is last.found)
+            return taken
+
+    async def reply(self, state: Any, node: int, parts: list[bytes]) -> list[bytes]:
         """Take a node's reply: a PushMessagesRequest, and the objects."""
-        await self._for_node(_take_reply, state, parts)
+        handed, asked = self.handed.get(node), reply_to(parts[0])
+        size = sum(map(len, parts)) + sum(kept.size for kept in self.kept.values())
+        if handed is not None and handed.id == asked and size <= _MOST_KEPT:
+            about = handed.found.messages_list[0].metadata
+            self.kept[asked] = Kept(about.run_id, about.created_at + about.ttl, parts[1:])
+            del self.handed[node]
+            return []
+        if node in self._replying:
+            raise PostError("expected one reply after the other")
+        self._replying.add(node)
+        try:
+            await self._for_node(take_reply, state, parts)
+        finally:
+            self._replying.discard(node)
+        self.others = True
         return []
 
     async def tasks(self, state: Any, token: str, parts: list[bytes]) -> list[bytes]:
         """Take tasks: a PushAppMessagesRequest, and the objects; the answer is a PushAppMessagesResponse."""
-        answer, nodes = await self._for_app(_take_tasks, state, token, parts)
+        async with self.turns.lock:
+            answer, nodes = await asyncio.to_thread(take_tasks, state, token, parts)
         self.wake(nodes)
+        now = time.time()
+        self.kept = {id_: kept for id_, kept in self.kept.items() if kept.until > now}
         return [answer]
 
     def wake(self, nodes: set[int]) -> None:
@@ -109,15 +160,32 @@ class Post:
                 self.held[node].set_result(None)
 
     async def replies(self, state: Any, token: str, parts: list[bytes]) -> list[bytes]:
-        """What has been replied to some messages: a PullAppMessagesResponse, and a list of the objects of each."""
-        return await self._for_app(_replies_now, state, token, parts)
+        """What has been replied to the messages of a PullAppMessagesRequest.
+
+        Returns:
+            A PullAppMessagesResponse with what has been announced and is not there; then for each reply that is, the id
+            of the message and its objects, packed.
+        """
+        ids = asked_for(parts[0])
+        async with self.turns.lock:
+            now, kept, size = time.monotonic(), dict[str, Kept](), 0
+            for id_ in ids:
+                if id_ in self.kept and size < MOST_AT_A_TIME:
+                    kept[id_] = self.kept[id_]
+                    size += kept[id_].size
+            look = self.others or now - self._looked > _LOOK_SECONDS
+            if not kept and not look:
+                return [b""]
+            others = [id_ for id_ in ids if id_ not in self.kept] if look else []
+            answer = await asyncio.to_thread(replies_now, state, token, kept, others)
+            for id_ in kept:
+                self.kept.pop(id_, None)
+            if look:
+                self.others, self._looked = False, now
+        return answer
 
     async def _for_node(self, work: Callable[..., T], *given: Any) -> T:
         async with self.turns.node():
-            return await asyncio.to_thread(work, *given)
-
-    async def _for_app(self, work: Callable[..., T], *given: Any) -> T:
-        async with self.turns.lock:
             return await asyncio.to_thread(work, *given)
 
 
@@ -130,105 +198,3 @@ async def _comes(mail: asyncio.Future[None], patience: float, receive: Receive) 
     finally:
         gone.cancel()
     return mail.done() and not mail.cancelled()
-
-
-def _next_task(state: Any, node: int) -> Any | None:
-    """What Flower answers a node that asks for messages, if there is one. That it asks shows that it is there."""
-    from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, Status
-    from flwr.proto.fleet_pb2 import PullMessagesRequest
-    from flwr.proto.node_pb2 import Node
-    from flwr.server.superlink.utils import check_abort
-    from flwr.superlink.servicer.fleet import fleet_handlers
-
-    with state.session():
-        if not state.acknowledge_node_heartbeat(node, HEARTBEAT_DEFAULT_INTERVAL):
-            raise PostError("the node is not registered")
-        request = PullMessagesRequest(node=Node(node_id=node))
-        answer = fleet_handlers.pull_messages(request, state, state.object_store)
-        over = [Status.PENDING, Status.STARTING, Status.FINISHED]
-        if not answer.messages_list or check_abort(answer.messages_list[0].metadata.run_id, over, state):
-            return None  # nobody waits for a reply to it
-    return answer
-
-
-def _rest_of_task(state: Any, found: Any) -> list[bytes] | None:
-    """The objects of a message, which are then deleted; None if they are not all there. None of another program's."""
-    tree, run = found.message_object_trees[0], found.messages_list[0].metadata.run_id
-    with state.session():
-        contents = _contents(state, run, tree)
-        if contents is not None:
-            state.object_store.delete(tree.object_id)
-    return contents
-
-
-def _take_reply(state: Any, parts: list[bytes]) -> None:
-    from flwr.proto.fleet_pb2 import PushMessagesRequest
-    from flwr.superlink.servicer.fleet import fleet_handlers
-
-    request, objects = PushMessagesRequest.FromString(parts[0]), _by_id(parts[1:])
-    run = request.messages_list[0].metadata.run_id
-    with state.session():
-        answer = fleet_handlers.push_messages(request, state)
-        for id_ in answer.objects_to_push:
-            state.store_object(run, answer.session_id, id_, _object(objects, id_))
-
-
-def _take_tasks(state: Any, token: str, parts: list[bytes]) -> tuple[bytes, set[int]]:
-    from flwr.proto.runtime_pb2 import PushAppMessagesRequest
-    from flwr.superlink.servicer.runtime import runtime_handlers
-
-    request, objects = PushAppMessagesRequest.FromString(parts[0]), _by_id(parts[1:])
-    with state.session():
-        task = _task_of(state, token)
-        answer = runtime_handlers.push_messages(request, state, task)
-        for id_ in answer.objects_to_push:
-            state.store_object(task.run_id, answer.session_id, id_, _object(objects, id_))
-    return answer.SerializeToString(), {message.metadata.dst_node_id for message in request.messages_list}
-
-
-def _replies_now(state: Any, token: str, parts: list[bytes]) -> list[bytes]:
-    from flwr.proto.recorddict_pb2 import BytesList
-    from flwr.proto.runtime_pb2 import PullAppMessagesRequest
-    from flwr.superlink.servicer.runtime import runtime_handlers
-
-    found: list[bytes] = []
-    with state.session():
-        task = _task_of(state, token)
-        answer = runtime_handlers.pull_messages(PullAppMessagesRequest.FromString(parts[0]), state, task)
-        size = 0
-        for tree in answer.message_object_trees:
-            contents = _contents(state, task.run_id, tree) if size < _MOST_BYTES else None
-            if contents is not None:
-                size += sum(map(len, contents))
-                state.object_store.delete(tree.object_id)
-            found.append(BytesList(vals=contents or []).SerializeToString())
-    return [answer.SerializeToString(), *found]
-
-
-def _task_of(state: Any, token: str) -> Any:
-    """The server app that a token was given to."""
-    task = state.get_task_by_token(token) if token else None
-    if task is None:
-        raise PostError("the token is nobody's")
-    return task
-
-
-def _contents(state: Any, run: int, tree: Any) -> list[bytes] | None:
-    """The objects of a message; None if some have not arrived, and none of a message with too many."""
-    from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
-
-    ids = list({each.object_id: None for each in iterate_object_tree(tree)})
-    contents = [state.get_object(run, id_) for id_ in ids] if len(ids) <= OBJECTS else []
-    return contents if all(contents) else None
-
-
-def _by_id(contents: list[bytes]) -> dict[str, bytes]:
-    from flwr.supercore.inflatable.inflatable_object import get_object_id
-
-    return {get_object_id(content): content for content in contents}
-
-
-def _object(objects: dict[str, bytes], id_: str) -> bytes:
-    if id_ not in objects:
-        raise PostError("the message is not whole")
-    return objects[id_]

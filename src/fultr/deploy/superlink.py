@@ -22,7 +22,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fultr.deploy.post import OBJECTS, QUESTION, REPLIES, REPLY, TASKS, Post, PostError, Turns
+from fultr.deploy.parcels import (
+    MOST_ABOUT,
+    OBJECTS,
+    QUESTION,
+    REPLIES,
+    REPLY,
+    TASKS,
+    PostError,
+    packed,
+    unpacked,
+)
+from fultr.deploy.post import Post, Turns
+from fultr.deploy.post_state import task_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,7 +60,6 @@ MOST_LOCAL = 64_000_000
 _LARGE = (f"{FLEET}push-object", REPLY)  # the only requests with a large body
 _BODIES, _BODIES_OF_ONE = 16, 2  # large bodies that are held at a time, and of one node
 _SECONDS, _SLOWEST = 10.0, 100_000.0  # for a request to arrive, and bytes a second of the rest of it
-_TOLERANCE = 300.0  # seconds that clocks may differ by, as in Flower
 _FILE = re.compile(r"release\.json|versions/v\d{4,12}-[0-9a-f]{6}\.json")
 
 
@@ -107,8 +118,12 @@ class Gate:
                 self.held[node] -= 1
 
     async def _fleet(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
-        """Look at what a node says, and pass it on to Flower."""
-        if scope["path"] == f"{FLEET}push-messages" and (found := objection_to_push(body)):
+        """Look at what a node says, and pass it on to Flower; strangers take nobody's turn."""
+        node = await asyncio.to_thread(_node_of, scope)
+        if node is None:
+            await _say(send, 401, "needs a registered key")
+            return
+        if scope["path"] == f"{FLEET}push-messages" and (found := objection_to_push(body, node)):
             await _say(send, 403, found)
             return
         told = False
@@ -121,6 +136,7 @@ class Gate:
             return {"type": "http.request", "body": body, "more_body": False}
 
         await self._in_turn(scope, again, send, self.turns.node())
+        self.post.others |= "/push-" in scope["path"]
 
     async def _in_turn(
         self, scope: Scope, receive: Receive, send: Send, turn: AbstractAsyncContextManager[object]
@@ -139,25 +155,32 @@ class Gate:
     async def _deliver(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Hand a node its next task, or take its reply."""
         node = await asyncio.to_thread(_node_of, scope)
-        parts = _parts(body)
+        parts = _parts(body, 1 + OBJECTS)
         if node is None:
             await _say(send, 401, "needs a registered key")
         elif scope["path"] == QUESTION:
-            await _answer(send, self.post.question(_state(scope), node, _patience(parts), receive))
+            had, patience = _had(parts)
+            await _answer(send, self.post.question(_state(scope), node, had, patience, receive))
         elif found := objection_to_push(parts[0], node) if parts else "expected a message":
             await _say(send, 403, found)
         else:
-            await _answer(send, self.post.reply(_state(scope), parts))
+            await _answer(send, self.post.reply(_state(scope), node, parts))
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take tasks from the server app, or hand it replies."""
         from flwr.supercore.constant import TASK_TOKEN_HEADER
 
+        token = _headers(scope).get(TASK_TOKEN_HEADER.lower(), "")
+        try:
+            await asyncio.to_thread(task_of, _state(scope), token)
+        except PostError as error:  # before anything is read
+            await _say(send, 401, str(error))
+            return
         body = await _read(receive, MOST_LOCAL)
         parts = _parts(body) if body is not None else []
         work = self.post.tasks if scope["path"] == TASKS else self.post.replies
         if parts:
-            await _answer(send, work(_state(scope), _headers(scope).get(TASK_TOKEN_HEADER.lower(), ""), parts))
+            await _answer(send, work(_state(scope), token, parts))
         else:
             await _say(send, 413, f"expected at most {MOST_LOCAL} bytes, and messages in them")
 
@@ -177,35 +200,31 @@ async def _use(scope: Scope, receive: Receive, send: Send, size: int, use: Use) 
 
 async def _answer(send: Send, work: Awaitable[list[bytes]]) -> None:
     """Send what the post office answers, or why it does not."""
-    from flwr.proto.recorddict_pb2 import BytesList
     from flwr.supercore.error import FlowerError
     from google.protobuf.message import DecodeError
 
     try:
-        content = BytesList(vals=await work).SerializeToString()
+        content = packed(await work)
     except (PostError, FlowerError, ValueError, DecodeError) as error:
         await _say(send, 409, str(error)[:200])
         return
-    await _respond(send, 200, content, b"application/protobuf")
+    await _respond(send, 200, content, b"application/octet-stream")
 
 
-def _parts(body: bytes) -> list[bytes]:
-    """The byte strings that a request consists of."""
-    from flwr.proto.recorddict_pb2 import BytesList
-    from google.protobuf.message import DecodeError
-
+def _parts(body: bytes, most: int | None = None) -> list[bytes]:
+    """The byte strings that a request consists of; none of one with too many."""
     try:
-        return list(BytesList.FromString(body).vals)
-    except DecodeError:
+        return unpacked(body, most)
+    except PostError:
         return []
 
 
-def _patience(parts: list[bytes]) -> float:
-    """Seconds that a node is willing to wait for a task."""
+def _had(parts: list[bytes]) -> tuple[str, float]:
+    """The last task that a node knows of, and seconds that it is willing to wait for the next."""
     try:
-        return max(0.0, float(parts[0]))
+        return parts[1].decode(), max(0.0, float(parts[0]))
     except (IndexError, ValueError):
-        return 0.0
+        return "", 0.0
 
 
 def _state(scope: Scope) -> Any:
@@ -228,26 +247,28 @@ async def _read(receive: Receive, most: int) -> bytes | None:
             return b"".join(parts)
 
 
-def objection_to_push(body: bytes, signed: int | None = None) -> str | None:
+def objection_to_push(body: bytes, node: int) -> str | None:
     """Why what a node announces is refused: Flower itself does not compare its sender with the key that signed.
 
     Args:
         body: a PushMessagesRequest.
-        signed: the node whose key signed it; None: Flower compares that with the request.
+        node: whose key signed it.
     """
     from flwr.proto.fleet_pb2 import PushMessagesRequest
     from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
     from google.protobuf.message import DecodeError
 
+    if len(body) > MOST_ABOUT:
+        return f"expected at most {MOST_ABOUT} bytes beside the objects"
     request = PushMessagesRequest()
     try:
         request.ParseFromString(body)
     except DecodeError:
-        return None if signed is None else "expected a message"  # Flower refuses it
+        return "expected a message"
     if len(request.messages_list) != 1 or len(request.message_object_trees) != 1:
         return "expected one message"
     said = request.messages_list[0].metadata
-    if said.src_node_id != request.node.node_id or signed not in (None, request.node.node_id):
+    if not said.src_node_id == request.node.node_id == node:
         return "a node replies in its own name only"
     if not said.reply_to_message_id:
         return "a node only replies"
@@ -274,7 +295,7 @@ async def _serve(scope: Scope, name: str, send: Send) -> None:
 
 def _node_of(scope: Scope) -> int | None:
     """The node whose registered key signed a request; None if there is none. As Flower itself sees it."""
-    from flwr.common.constant import TIMESTAMP_HEADER
+    from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
     from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
     from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
 
@@ -284,7 +305,9 @@ def _node_of(scope: Scope) -> int | None:
         signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER.lower()], validate=True)
         when = headers[TIMESTAMP_HEADER.lower()]
         age = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(when)).total_seconds()
-        if abs(age) > _TOLERANCE or not verify_signature(bytes_to_public_key(key), when.encode("ascii"), signature):
+        if not -SYSTEM_TIME_TOLERANCE < age < TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE:
+            return None
+        if not verify_signature(bytes_to_public_key(key), when.encode("ascii"), signature):
             return None
         known: int | None = _state(scope).get_node_id_by_public_key(key)
     except Exception:  # anything may be in the headers

@@ -21,7 +21,7 @@ import httpx
 
 from fultr.core.errors import FultrError, one_line
 from fultr.core.files import locked, written_whole
-from fultr.deploy.flower.internals import HEARTBEAT_SECONDS, Fleet, Letter, connected, why
+from fultr.deploy.flower.fleet import HEARTBEAT_SECONDS, Fleet, Letter, connected, why
 from fultr.deploy.keys import load_node_key, load_public_key, load_sum_key
 from fultr.deploy.superlink import FILES
 from fultr.device.log import DeviceLog
