@@ -305,14 +305,14 @@ def test_a_device_cannot_reply_for_another(federation, tmp_path):
     os.kill(service_process(federation, "node-1").number, signal.SIGSTOP)  # it waits meanwhile
     try:
         with connected(federation.local_address, authority, key, own) as fleet:
-            for claimed, status in ((own, 403), (other, 401)):
+            for claimed in (own, other):
                 request = PushMessagesRequest(node=Node(node_id=claimed))
                 message = request.messages_list.add()
                 message.metadata.src_node_id, message.metadata.reply_to_message_id = other, "0" * 64
                 request.message_object_trees.add().object_id = "0" * 64
                 with pytest.raises(httpx.HTTPStatusError) as refused:
                     fleet._client.PushMessages(request)
-                assert refused.value.response.status_code == status
+                assert refused.value.response.status_code == 403
                 with pytest.raises(httpx.HTTPStatusError) as refused:
                     called(fleet._client, REPLY, [request.SerializeToString()])
                 assert refused.value.response.status_code == 403
