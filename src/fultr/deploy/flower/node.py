@@ -27,6 +27,7 @@ from fultr.deploy.superlink import FILES
 from fultr.device.log import DeviceLog
 from fultr.device.node_settings import NodeSettings
 from fultr.device.policy import DevicePolicy
+from fultr.device.prepare import prepare, prepared
 from fultr.device.store import take_release
 from fultr.federated.privacy.enrolment import SumIdentity
 from fultr.rankers.release import RELEASE_FILE, ReleaseKey
@@ -41,7 +42,7 @@ class Told:
     """Something that happened on a node.
 
     Attributes:
-        what: one word: connected, lost, task, ranker, stopped.
+        what: one word: connected, prepared, lost, task, ranker, stopped.
         words: for people.
         seconds: that it took, if it was work.
     """
@@ -109,6 +110,10 @@ def _listen(
     look, said = 0.0, ""
     identity = _identity(folder)
     with _heartbeats(fleet) as lost:
+        if not prepared():  # rather now than when the server waits for an answer
+            begun = time.monotonic()
+            words = "what trains is compiled" if prepare() else "what trains will be compiled with the first task"
+            tell(Told("prepared", words, time.monotonic() - begun))
         while not stop.is_set():
             if lost.is_set():
                 raise ValueError("the SuperLink does not know this node any more")

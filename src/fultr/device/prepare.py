@@ -1,0 +1,58 @@
+"""Compiles what trains before the first task comes, in a process of its own: the node stays small until then.
+
+Compiled code is kept on disk, beside the modules or in the user's cache; this happens once after an installation.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import fultr
+
+_SECONDS = 300.0  # that it may take
+_LAST = "federated/estimators/__pycache__/*.nbi"  # of what a first task needs, this is compiled last
+
+
+def prepared() -> bool:
+    """Is there compiled code beside the modules?"""
+    return any(Path(fultr.__file__).parent.glob(_LAST))
+
+
+def prepare() -> bool:
+    """Compile what the usual task needs; False if it could not be done: then the first task takes longer."""
+    try:
+        done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+def _answer_once() -> None:
+    """Answer the usual task from a log of no user's."""
+    import numpy as np
+
+    from fultr.device.answer import answer
+    from fultr.device.log import DeviceLog
+    from fultr.device.policy import DevicePolicy
+    from fultr.federated.budget import model_of
+    from fultr.federated.federate import task_of
+    from fultr.federated.federation import FederationSettings
+    from fultr.federated.fedips import Server
+    from fultr.federated.messages import Reply
+
+    settings = FederationSettings.of({"features": 2, "displayed": 2, "propensity": "shrunk"})
+    model = model_of(settings)
+    task = task_of(settings, 0, Server.initial(settings.algorithm(), model, model.initial(), settings.displayed))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "device.db"
+        with DeviceLog.open(path, features=2) as log:
+            for i in range(100):
+                log.log_click(log.log_impression(i, np.eye(2, dtype=np.float32)), 1 + i % 2)
+        assert isinstance(answer(path, task, DevicePolicy()), Reply)
+
+
+if __name__ == "__main__":
+    _answer_once()
