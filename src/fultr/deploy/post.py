@@ -177,11 +177,15 @@ class Post:
             if not kept and not look:
                 return [b""]
             others = [id_ for id_ in ids if id_ not in self.kept] if look else []
-            answer = await asyncio.to_thread(replies_now, state, token, kept, others)
+            if look:
+                self.others, self._looked = False, now  # before it is done: another may come meanwhile
+            try:
+                answer = await asyncio.to_thread(replies_now, state, token, kept, others)
+            except BaseException:
+                self.others = True
+                raise
             for id_ in kept:
                 self.kept.pop(id_, None)
-            if look:
-                self.others, self._looked = False, now
         return answer
 
     async def _for_node(self, work: Callable[..., T], *given: Any) -> T:

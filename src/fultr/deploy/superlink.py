@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 FLEET, FILES = "/v1/fleet/", "/v1/fultr/"
 _PUSH = "/v1/runtime/push-messages"
-_RUNTIME = tuple(f"/v1/runtime/{name}" for name in ("push-", "pull-", "confirm-"))
+_LOCAL, _ENDLESS = ("/v1/runtime/", "/v1/control/"), "/v1/control/stream-"
 MOST_WITHOUT_KEY = 64_000
 """Bytes of a request's body without the signature of a registered node."""
 
@@ -90,10 +90,8 @@ class Gate:
             await _say(send, 403, "only for programs on the server")
         elif path in (TASKS, REPLIES):
             await self._dispatch(scope, receive, send)
-        elif path.startswith(_RUNTIME):
-            await self._in_turn(scope, receive, send, self.turns.lock)
-            if path == _PUSH:  # another program's messages: for whom is not known here
-                self.post.wake(set(self.post.held))
+        elif path.startswith(_LOCAL) and not path.startswith(_ENDLESS):
+            await self._local(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
@@ -126,7 +124,29 @@ class Gate:
         if scope["path"] == f"{FLEET}push-messages" and (found := objection_to_push(body, node)):
             await _say(send, 403, found)
             return
+        await self._in_turn(scope, body, receive, send, self.turns.node())
+        self.post.others |= "/push-" in scope["path"]
+
+    async def _local(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what a program on the server asks of Flower."""
+        body = await _read(receive, MOST_LOCAL)
+        if body is None:
+            await _say(send, 413, f"expected at most {MOST_LOCAL} bytes")
+            return
+        await self._in_turn(scope, body, receive, send, self.turns.lock)
+        if scope["path"] == _PUSH:  # another program's messages: for whom is not known here
+            self.post.wake(set(self.post.held))
+
+    async def _in_turn(
+        self, scope: Scope, body: bytes, receive: Receive, send: Send, turn: AbstractAsyncContextManager[object]
+    ) -> None:
+        """Have Flower answer a request that was read, once others are done.
+
+        Who is slow to send or to take the answer keeps nobody waiting. Nobody finds the database locked: Flower gives
+        up after five seconds, which hundreds of nodes can take.
+        """
         told = False
+        answer: list[Message] = []
 
         async def again() -> Message:
             nonlocal told
@@ -135,20 +155,11 @@ class Gate:
             told = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._in_turn(scope, again, send, self.turns.node())
-        self.post.others |= "/push-" in scope["path"]
-
-    async def _in_turn(
-        self, scope: Scope, receive: Receive, send: Send, turn: AbstractAsyncContextManager[object]
-    ) -> None:
-        """Have Flower answer a request once others are done; who is slow to take the answer keeps nobody waiting."""
-        answer: list[Message] = []
-
         async def keep(part: Message) -> None:
             answer.append(part)
 
         async with turn:
-            await self.app(scope, receive, keep)
+            await self.app(scope, again, keep)
         for part in answer:
             await send(part)
 

@@ -43,7 +43,7 @@ OBJECTS = ("Message", "RecordDict", "ConfigRecord")
 MOST_BYTES = 17_000_000
 """Bytes of an answer of the SuperLink: a task, and what Flower adds."""
 
-_AT_A_TIME = 50  # messages that are sent in one request: others want to be served too
+_AT_A_TIME = 20  # messages that are sent in one request: others want to be served too
 _SECONDS = 120.0  # for an answer: a question waits for a task, and among a thousand nodes for its turn
 _ERRORS = {
     3: "no answer in time",
