@@ -44,8 +44,8 @@ class Purpose(IntEnum):
     ADVERSARIES = 16
     NOISE = 17
     CLIENT_NOISE = 18
-    EXPLORATION = 19
-    DROPOUTS = 20
+    DROPOUTS = 19
+    EXPLORATION = 20
     BOOTSTRAP = 40
     HALVES = 41
     QUERY_KIND = 42
