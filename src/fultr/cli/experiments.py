@@ -322,8 +322,11 @@ def _print_outcomes(outcomes: list[Outcome]) -> None:
 
 
 def _tally(verdicts: list[Verdict]) -> str:
+    from fultr.study.statistics import expected_by_chance
+
     counts = [f"{sum(verdict.answer == answer for verdict in verdicts)} × {answer}" for answer in _MARKS]
-    return f"Verdicts: {', '.join(counts)}."
+    chance = f"If none of them were true, about {expected_by_chance(len(verdicts))} would be said to hold."
+    return f"Verdicts: {', '.join(counts)}. {chance if len(verdicts) > 1 else ''}".rstrip()
 
 
 def _list(plan: Plan, *, as_json: bool) -> None:

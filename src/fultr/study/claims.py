@@ -7,32 +7,22 @@ confirms nor refutes is "inconclusive".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fultr.core.arrays import Float64s, Int64s
 from fultr.core.checks import SettingError, check_choice, check_number, written
 from fultr.core.errors import FultrError
-from fultr.study.statistics import (
-    Estimate,
-    Measured,
-    bootstrap,
-    estimate,
-    exact,
-    fieller,
-    fluctuation,
-    percentiles,
-    reached,
-)
+from fultr.study.statistics import Estimate, Measured, estimate, exact, fieller, fluctuation, reached
 
 Answer: TypeAlias = Literal["holds", "does not hold", "inconclusive"]
 
 _NAN = float("nan")
 _STILL = 1e-6  # a smaller fluctuation of NDCG is none; keeps ratios of fluctuations finite
-_FORMATS = {"NDCG": "+.4f", "times": ".2f", "rounds": ".0f", "of the way": ".0%", "of the rounds": ".0%"}
+_FORMATS = {"NDCG": "+.4f", "times": ".2f", "of the way": ".0%"}
 
 
 @dataclass(frozen=True)
@@ -205,49 +195,73 @@ def _answer(yes: bool, no: bool) -> Answer:
     return "holds" if yes else "does not hold" if no else "inconclusive"
 
 
-def _least(differences: Mapping[str, Float64s], margin: float) -> tuple[Answer, str, Estimate]:
-    """The comparison least in favour, where all must be above 0 (an intersection-union test).
+class _Difference(NamedTuple):
+    """A difference that must be above 0: what it is in words, its values by repeat, and the least that matters."""
 
-    A difference that is surely below the margin does not count as above 0, unless it surely is. The worst answer
-    decides, then the smallest difference, so that the figures agree with the answer.
+    what: str
+    values: Float64s
+    matters: float
+
+    def judged(self) -> tuple[Answer, Estimate]:
+        """One that is surely less than what matters is not one, even if it is surely above 0."""
+        found = estimate(exact(self.values))
+        low, high = found.interval
+        too_small = high <= 0 or high < self.matters
+        return _answer(low > 0 and not too_small, too_small), found
+
+
+def _least(differences: Sequence[_Difference]) -> tuple[Answer, _Difference, Estimate]:
+    """The difference least in favour, where all must be above 0 (an intersection-union test).
+
+    The worst answer decides, then the smallest difference, so that the figures agree with the answer.
     """
-
-    def answer(difference: Estimate) -> Answer:
-        low, high = difference.interval
-        return _answer(low > 0, high <= 0 or high < margin)
-
     worst_first = ("does not hold", "inconclusive", "holds")
-    found = [(what, estimate(exact(values))) for what, values in differences.items()]
-    what, least = min(found, key=lambda item: (worst_first.index(answer(item[1])), item[1].mean))
-    return answer(least), what, least
+    found = [(*one.judged(), one) for one in differences]
+    answer, least, one = min(found, key=lambda item: (worst_first.index(item[0]), item[1].mean))
+    return answer, one, least
 
 
-def _greater(claim: Claim, differences: Mapping[str, Float64s], tail: str = "") -> Verdict:
-    answer, what, least = _least(differences, _margin(claim))
+def _greater(claim: Claim, differences: Sequence[_Difference], tail: str = "") -> Verdict:
+    answer, one, least = _least(differences)
     if answer == "does not hold" and least.interval[1] > 0:
-        tail = f", less than the {_margin(claim):g} that would matter{tail}"
-    return _verdict(claim, answer, (least.mean, *least.interval), least.p_value, least.repeats, f"{what} is", tail)
+        tail = f", less than the {one.matters:g} that would matter{tail}"
+    return _verdict(claim, answer, (least.mean, *least.interval), least.p_value, least.repeats, f"{one.what} is", tail)
 
 
 def _ends_above(claim: Claim, lines: Lines) -> Verdict:
     """The line ends above each of the others."""
-    name, final = claim.lines[0], lines[claim.lines[0]].final
-    return _greater(claim, {f"{name} minus {b} after the last round": final - lines[b].final for b in claim.than})
+    name, final, margin = claim.lines[0], lines[claim.lines[0]].final, _margin(claim)
+    gaps = [_Difference(f"{name} minus {b} after the last round", final - lines[b].final, margin) for b in claim.than]
+    return _greater(claim, gaps)
+
+
+def _points_since(claim: Claim, name: str, lines: Lines, shares: Sequence[float]) -> list[int]:
+    """The measured points nearest to `since` of the rounds and to some shares of the rest of them."""
+    line, since = lines[name], _since(claim)
+    wanted = [(since + share * (1 - since)) * line.rounds[-1] for share in shares]
+    points = [int(np.argmin(np.abs(line.rounds - at))) for at in wanted]
+    if points[0] == line.rounds.size - 1:
+        raise _InconclusiveError(f"{name} was not measured about {since:.0%} of the way through its rounds.")
+    return points
 
 
 def _growth(claim: Claim, name: str, lines: Lines) -> Float64s:
     """From the measured point nearest to the claim's share of the rounds to the end, [repeats]."""
-    line = lines[name]
-    at = int(np.argmin(np.abs(line.rounds - _since(claim) * line.rounds[-1])))
-    if at == line.rounds.size - 1:
-        raise _InconclusiveError(f"{name} was not measured about {_since(claim):.0%} of the way through its rounds.")
-    return line.final - line.ndcg[:, at]
+    return lines[name].final - lines[name].ndcg[:, _points_since(claim, name, lines, (0.0,))[0]]
 
 
 def _keeps_growing(claim: Claim, lines: Lines) -> Verdict:
-    """The line grows from `since` to the end."""
-    name = claim.lines[0]
-    return _greater(claim, {f"{name}'s growth since {_since(claim):.0%} of the rounds": _growth(claim, name, lines)})
+    """The line grows from `since` to the end, and does so in each half of that stretch."""
+    name, line = claim.lines[0], lines[claim.lines[0]]
+    begin, middle = _points_since(claim, name, lines, (0.0, 0.5))
+    end = line.rounds.size - 1
+    whole = f"{name}'s growth since {_since(claim):.0%} of the rounds"
+    stretches = [_Difference(whole, _growth(claim, name, lines), _margin(claim))]
+    if begin < middle < end:
+        for first, last in ((begin, middle), (middle, end)):
+            what = f"{name}'s growth from round {line.rounds[first]} to {line.rounds[last]}"
+            stretches.append(_Difference(what, line.ndcg[:, last] - line.ndcg[:, first], 0.0))
+    return _greater(claim, stretches)
 
 
 def _grows_less(claim: Claim, lines: Lines) -> Verdict:
@@ -255,25 +269,31 @@ def _grows_less(claim: Claim, lines: Lines) -> Verdict:
     name, other = claim.lines[0], claim.than[0]
     less, more = _growth(claim, name, lines), _growth(claim, other, lines)
     what = f"{other}'s growth since {_since(claim):.0%} of the rounds minus {name}'s"
-    return _greater(claim, {what: more - less}, f"; the two are {more.mean():+.4f} and {less.mean():+.4f}")
+    tail = f"; the two are {more.mean():+.4f} and {less.mean():+.4f}"
+    return _greater(claim, [_Difference(what, more - less, _margin(claim))], tail)
 
 
 def _drops_less(claim: Claim, lines: Lines) -> Verdict:
-    """NDCG drops less from the first to the last of the lines than from the first to the last of the others."""
-    (less, less_range), (more, more_range) = (
-        (lines[names[0]].final - lines[names[-1]].final, np.ptp([lines[name].final.mean() for name in names]))
-        for names in (claim.lines, claim.than)
-    )
-    what = f"The drop from {claim.than[0]} to {claim.than[-1]} minus that from {claim.lines[0]} to {claim.lines[-1]}"
-    spread = f"and the lines of each end within {more_range:.4f} and {less_range:.4f} of one another"
-    return _greater(claim, {what: more - less}, f"; the drops are {more.mean():+.4f} and {less.mean():+.4f}, {spread}")
+    """NDCG drops less from the first line to each of the rest than from the first to the last of the others."""
+    (first, *rest), than = claim.lines, claim.than
+    more = lines[than[0]].final - lines[than[-1]].final
+    drops = {name: lines[first].final - lines[name].final for name in rest}
+    gaps = [
+        _Difference(
+            f"The drop from {than[0]} to {than[-1]} minus that from {first} to {name}", more - drop, _margin(claim)
+        )
+        for name, drop in drops.items()
+    ]
+    largest = max(drop.mean() for drop in drops.values())
+    return _greater(claim, gaps, f"; the drops are {more.mean():+.4f} and at most {largest:+.4f}")
 
 
 def _matters_more(claim: Claim, lines: Lines) -> Verdict:
     """NDCG gains more from the first of the lines to the second than from the first of the others to the second."""
     more, less = (lines[high].final - lines[low].final for low, high in (claim.lines, claim.than))
     what = f"The gain from {claim.lines[0]} to {claim.lines[1]} minus that from {claim.than[0]} to {claim.than[1]}"
-    return _greater(claim, {what: more - less}, f"; the gains are {more.mean():+.4f} and {less.mean():+.4f}")
+    tail = f"; the gains are {more.mean():+.4f} and {less.mean():+.4f}"
+    return _greater(claim, [_Difference(what, more - less, _margin(claim))], tail)
 
 
 def _common(names: tuple[str, ...], lines: Lines, since: float, needed: int) -> tuple[Int64s, list[Float64s]]:
@@ -293,11 +313,11 @@ def _fluctuates_more(claim: Claim, lines: Lines) -> Verdict:
     """Each of the lines is noisier than the other from `since` on, by a factor of at least `margin` to matter."""
     rounds, curves = _common((*claim.lines, *claim.than), lines, _since(claim), needed=3)
     *logs, base = (np.log(np.maximum(fluctuation(rounds, curve), _STILL)) for curve in curves)
-    ratios = {name: log - base for name, log in zip(claim.lines, logs, strict=True)}
-    answer, name, least = _least(ratios, math.log(_margin(claim)))
+    matters = math.log(_margin(claim))
+    answer, one, least = _least([_Difference(n, log - base, matters) for n, log in zip(claim.lines, logs, strict=True)])
     effect, low, high = np.exp([least.mean, *least.interval]).tolist()
     tail = f" as much as {claim.than[0]} from round {rounds[0]} on"
-    return _verdict(claim, answer, (effect, low, high), least.p_value, least.repeats, f"{name} fluctuates", tail)
+    return _verdict(claim, answer, (effect, low, high), least.p_value, least.repeats, f"{one.what} fluctuates", tail)
 
 
 def _gains_little(claim: Claim, lines: Lines) -> Verdict:
@@ -328,36 +348,40 @@ def _goes_part(claim: Claim, lines: Lines) -> Verdict:
 
 
 def _crosses(claim: Claim, lines: Lines) -> Verdict:
-    """The line stays above the other from `since` of the rounds on, give or take a factor of 2."""
+    """The line is below the other at half of `since` of the rounds, and above at twice that and at the end."""
     name, other = claim.lines[0], claim.than[0]
     rounds, (above, below) = _common((name, other), lines, since=0.0, needed=2)
-    repeats, claimed = len(above), round(_since(claim) * int(rounds[-1]))
-    gaps = exact(bootstrap(repeats) @ exact(above - below))
-    above_to_end = np.logical_and.accumulate(gaps[:, ::-1] > 0, axis=1).sum(axis=1)  # number of points
-    numbers = percentiles(np.append(rounds, np.inf)[rounds.size - above_to_end], repeats)
-    answer, _, _ = _least({name: lines[name].final - lines[other].final}, _margin(claim))
-    if numbers[2] < claimed / 2 or numbers[1] > claimed * 2:
-        answer = "does not hold"
-    elif answer == "holds" and not claimed / 2 <= numbers[1] <= numbers[2] <= claimed * 2:
-        answer = "inconclusive"
-    tail = f" of {rounds[-1]}{' (never)' if numbers[0] == math.inf else ''}, where the claim says about {claimed}"
-    return _verdict(claim, answer, numbers, _NAN, repeats, f"{name} stays above {other} after", tail)
+    line, rival = Measured(rounds, above), Measured(rounds, below)
+    claimed, last = _since(claim) * int(rounds[-1]), int(rounds[-1])
+    early, late = claimed / 2, min(claimed * 2, last)
+    differences = [
+        _Difference(f"{other} minus {name} at round {early:.0f}", rival.at(early) - line.at(early), 0.0),
+        _Difference(f"{name} minus {other} at round {late:.0f}", line.at(late) - rival.at(late), 0.0),
+        _Difference(f"{name} minus {other} after the last round", line.final - rival.final, _margin(claim)),
+    ]
+    gaps = exact((above - below).mean(axis=0))
+    stays = int(np.logical_and.accumulate(gaps[::-1] > 0).sum())  # number of points
+    found = f"from round {rounds[rounds.size - stays]} on" if stays else "never to the end"
+    tail = f"; on average {name} is above {other} {found}, where the claim says about {claimed:.0f} of {last}"
+    return _greater(claim, differences, tail)
 
 
 def _reaches_sooner(claim: Claim, lines: Lines) -> Verdict:
-    """The line reaches the other's end in less than `margin` of the other's rounds."""
+    """The line is at the other's end in less than `margin` of the rounds that the other takes, to within .002 NDCG."""
     (name, line), (other, slow) = ((key, lines[key]) for key in (*claim.lines, *claim.than))
-    weights, last = bootstrap(len(line.ndcg)), int(slow.rounds[-1])
-    if last == 0:
+    if slow.rounds[-1] == 0:
         raise _InconclusiveError(f"{other} is not a curve: it has no rounds to compare with.")
-    goals = weights @ slow.final
-    numbers = percentiles(exact(reached(line.rounds, weights @ line.ndcg, goals) / last), len(line.ndcg))
-    answer = _answer(numbers[2] < _margin(claim), numbers[1] >= _margin(claim))
-    # A curve that levels off reaches its final value early, which puts the share into perspective.
-    itself = reached(slow.rounds, weights[:1] @ slow.ndcg, goals[:1])[0]
-    needs = f"{numbers[0] * last:.0f} of {last}" if numbers[0] < math.inf else f"not within its {line.rounds[-1]}"
-    lead, tail = f"{name} reaches the end of {other} in", f", {needs}, {other} itself in {itself:.0f}"
-    return _verdict(claim, answer, numbers, _NAN, len(line.ndcg), lead, tail)
+    goals = slow.final - _LITTLE
+    itself, quick = (
+        float(reached(curve.rounds, curve.ndcg.mean(axis=0)[None], goals.mean()[None])[0]) for curve in (slow, line)
+    )
+    if itself == 0:
+        raise _InconclusiveError(f"{other} is at its end from the beginning: there is nothing to reach sooner.")
+    due = _margin(claim) * itself
+    what = f"At round {due:.0f}, {_margin(claim):.0%} of what {other} takes to its end, {name} minus that end"
+    when = f"in {quick:.0f}" if quick < math.inf else f"not within its {line.rounds[-1]}"
+    tail = f"; on average {name} is there {when} rounds, {other} itself in {itself:.0f}"
+    return _greater(claim, [_Difference(what, line.at(due) - goals, 0.0)], tail)
 
 
 _LITTLE = 0.002  # NDCG; smaller differences do not matter
@@ -372,9 +396,9 @@ KINDS = {
     "fluctuates-more": Kind(
         _fluctuates_more, 1.1, (1, math.inf), (1, 1), (1.0, 100.0), 0.5, "times", "paired t test of log ratios"
     ),
-    "crosses": Kind(_crosses, _LITTLE, since=0.2, unit="rounds", test="paired t test of the end and bootstrap"),
-    "reaches-sooner": Kind(_reaches_sooner, 1.0, unit="of the rounds", test="bootstrap"),
+    "crosses": Kind(_crosses, _LITTLE, since=0.2),
+    "reaches-sooner": Kind(_reaches_sooner, 1.0),
     "matters-more": Kind(_matters_more, _LITTLE, lines=(2, 2), than=(2, 2)),
 }
 """The kinds of claims. Unless stated otherwise, a difference that is surely less than `margin` is too small to matter,
-and a claim that it exists does not hold, unless it is surely above 0."""
+and a claim that it exists does not hold."""

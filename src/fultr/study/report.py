@@ -26,7 +26,7 @@ from fultr.core.page import Curve, Reading, page_template, plot
 from fultr.study.claims import Verdict
 from fultr.study.experiment import RATES, Choice, Experiment, Outcome, Panel
 from fultr.study.figures import draw, draw_panel, metric, panels_of, series
-from fultr.study.statistics import estimate
+from fultr.study.statistics import estimate, expected_by_chance
 
 _RATES = tuple(name for names in RATES.values() for name in names)
 _RATE_NAMES = {
@@ -39,13 +39,7 @@ _BADGES = {  # for each answer: its style, its symbol, and the words that count 
     "does not hold": ("no", "✗", "does not hold", "do not hold"),
     "inconclusive": ("unsure", "?", "inconclusive", "inconclusive"),
 }
-_EFFECTS = {
-    "NDCG": "{:+.4f}",
-    "times": "{:.2f}",
-    "rounds": "{:,.0f}",
-    "of the way": "{:.0%}",
-    "of the rounds": "{:.0%}",
-}
+_EFFECTS = {"NDCG": "{:+.4f}", "times": "{:.2f}", "of the way": "{:.0%}"}
 
 
 def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str) -> list[Path]:
@@ -230,6 +224,7 @@ def _page(experiments: list[list[Outcome]], took: str) -> str:
             for answer, (style, symbol, one, several) in _BADGES.items()
         ],
         claims=claims,
+        by_chance=expected_by_chance(sum(answers.values())),
         experiments=[_section(group, number) for number, group in enumerate(experiments, 1)],
         versions=versions(),
         machine=machine(),
@@ -245,7 +240,7 @@ def _lead(experiments: list[list[Outcome]]) -> str:
     return (
         f"NDCG on the test queries of {names}. Number of repeats: {span}; repeats differ in the sample of queries that "
         "the logging policy was trained on, and in the users, their queries and their clicks. Learning rates were "
-        "chosen on validation queries."
+        "chosen on the validation queries of one more repeat; intervals do not cover how that choice turned out."
     )
 
 
@@ -254,8 +249,6 @@ def _verdict(data: str, verdict: Verdict) -> dict[str, str]:
     form = _EFFECTS.get(verdict.unit, "{:.4g}")
 
     def spoken(value: float, unit: str = "") -> str:
-        if verdict.unit == "rounds" and value == math.inf:
-            return "never"
         return form.format(value) + unit
 
     p = verdict.p_value

@@ -13,7 +13,6 @@ from fultr.core.errors import FultrError
 
 _NAN = float("nan")
 _ROUNDING = 1e-12  # differences of NDCGs below this are rounding errors, which must not decide anything
-_DRAWS = 2000  # of the bootstrap
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +42,10 @@ class Measured:
     def final(self) -> Float64s:
         """NDCG@k after the last round, [repeats]."""
         return self.ndcg[:, -1]
+
+    def at(self, t: float) -> Float64s:
+        """NDCG@k after round t, [repeats], on straight lines between measured points."""
+        return np.array([np.interp(t, self.rounds, curve) for curve in self.ndcg])
 
 
 @dataclass(frozen=True)
@@ -133,20 +136,6 @@ def fluctuation(rounds: Int64s, ndcg: Float64s) -> Float64s:
     return np.sqrt((off**2 / (1 + weight**2 + (1 - weight) ** 2)).mean(axis=1))
 
 
-def bootstrap(repeats: int) -> Float64s:
-    """Weights of the repeats, [1 + draws, repeats]: first all equal, then drawn with replacement."""
-    draws = np.random.default_rng(0).multinomial(repeats, np.full(repeats, 1 / repeats), size=_DRAWS)
-    return np.vstack([np.ones(repeats), draws]) / repeats
-
-
-def percentiles(values: Float64s, repeats: int) -> tuple[float, float, float]:
-    """Estimate and interval of values computed with `bootstrap`'s weights; values may be infinite."""
-    if repeats == 1:
-        return float(values[0]), _NAN, _NAN
-    low, high = np.quantile(values[1:], 0.025, method="lower"), np.quantile(values[1:], 0.975, method="higher")
-    return float(values[0]), float(low), float(high)
-
-
 def reached(rounds: Int64s, curves: Float64s, goals: Float64s) -> Float64s:
     """When each curve first reaches its goal, on straight lines between points; infinite if it never does."""
     there = curves >= goals[:, None] - _ROUNDING
@@ -155,3 +144,13 @@ def reached(rounds: Int64s, curves: Float64s, goals: Float64s) -> Float64s:
     rise, missing = curves[rows, first] - curves[rows, before], goals - curves[rows, before]
     part = np.divide(missing, rise, out=np.ones_like(rise), where=rise > 0).clip(0, 1)
     return np.where(there.any(axis=1), rounds[before] + part * (rounds[first] - rounds[before]), np.inf)
+
+
+def expected_by_chance(claims: int) -> str:
+    """How many of so many claims would be said to hold if none were true: each is in at most 2.5% of cases.
+
+    >>> expected_by_chance(38), expected_by_chance(4)
+    ('1', '0.1')
+    """
+    expected = 0.025 * claims  # one end of a 95% interval decides
+    return f"{expected:.0f}" if expected >= 0.95 else f"{expected:.1g}"
