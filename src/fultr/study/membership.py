@@ -6,8 +6,8 @@ Carlini et al. 2022). Among single updates, v itself is looked for. For a sum, a
 knows the mean and the covariance of what one device sends; for one who knows the clicks of all other devices, only
 noise hides v. Noise that is (ε, δ)-private keeps every attack below: true positives <= e^ε false positives + δ.
 
-`python -m fultr.study.membership FIGURE.png` prints the table of docs/what-leaves-a-device.md and draws its figure; it
-takes some minutes.
+`python -m fultr.study.membership FIGURE.png` prints the tables of docs/what-leaves-a-device.md and draws their
+figure; it takes some minutes.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class Trials:
         away = np.empty(len(self.users))
         for i, (user, cohort) in enumerate(zip(self.users, self._drawn(devices, seed), strict=True)):
             away[i] = -np.sqrt(((self.pool[cohort] - user) ** 2).sum(axis=1).min())
-        return Scores(away, np.zeros_like(away))
+        return Scores(away, np.zeros_like(away))  # where the user took part, nothing is nearer than their own
 
     def sums(self, devices: int, noise: Noise | None = None, seed: int = 0) -> Scores:
         """On the sum of a cohort: by an attacker who has simulated such users, but knows none of the others' clicks."""
@@ -362,8 +362,8 @@ def _steps(scores: Scores) -> tuple[Float64s, Float64s]:
     return np.r_[false, 1.0], np.array([*map(scores.found, false), 1.0])
 
 
-def main(path: Path) -> None:
-    """Print the table and draw the figure."""
+def main(path: Path | None) -> None:
+    """Print the table, and draw the figure if it is given a file."""
     from fultr.core.drawing import rendered
 
     data = load(DATA)
@@ -373,9 +373,10 @@ def main(path: Path) -> None:
     print("|---|---|---|---|---|---|---|---|", *plain, *noised, *shared, sep="\n")
     excess = [row.scores.excess(row.epsilon, row.delta) for row in (*noised, *shared) if row.epsilon is not None]
     print(f"largest excess over the bound: {max(excess):.1f} standard errors")
-    with written_whole(path) as temporary:
-        temporary.write_bytes(rendered(draw(plain, noised, shared), "png"))
+    if path is not None:
+        with written_whole(path) as temporary:
+            temporary.write_bytes(rendered(draw(plain, noised, shared), "png"))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
