@@ -13,12 +13,13 @@ from pathlib import Path
 import fultr
 
 _SECONDS = 300.0  # that it may take
-_LAST = "federated/estimators/__pycache__/*.nbi"  # of what a first task needs, this is compiled last
+_MODULE = Path(fultr.__file__).parent / "federated" / "estimators" / "expectations.py"  # of what a first task needs
 
 
 def prepared() -> bool:
-    """Is there compiled code beside the modules?"""
-    return any(Path(fultr.__file__).parent.glob(_LAST))
+    """Is there compiled code beside the modules, of the version that is installed?"""
+    compiled = (_MODULE.parent / "__pycache__").glob(f"{_MODULE.stem}.*.nbi")
+    return any(path.stat().st_mtime > _MODULE.stat().st_mtime for path in compiled)
 
 
 def prepare() -> bool:
