@@ -19,6 +19,7 @@ ROWS = {
     "shrunk": ({"gradient", "examined", "impressions", "marginals"}, True),
     "power-law": ({"gradient", "marginals"}, True),
     "harvested": ({"pairs"}, False),
+    "trust": ({"gradient", "affine"}, False),
 }
 BAD_LOGS = {
     "no clicks": ClickLog(np.array([0, 1, 1], np.int32), np.zeros((3, RANKS), np.uint8), np.array([0, 3])),

@@ -200,7 +200,7 @@ def test_two_settings_of_a_tree_have_different_names():
 def test_every_setting_says_what_it_is(tree):
     for leaf in leaves(tree).values():
         assert leaf.help.endswith((".", "?")), leaf.name
-        assert leaf.kind in (int, float, bool, str)
+        assert leaf.kind in (int, float, bool, str, tuple)
         if leaf.default is not REQUIRED:
             assert leaf.read(leaf.default) == leaf.default
             assert leaf.read(leaf.write(leaf.default)) == leaf.default

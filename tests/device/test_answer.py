@@ -257,6 +257,7 @@ def test_every_reason_gives_the_same_refusal_and_is_in_the_ledger(path):
         (estimating, replace(SMALL, sends=["update"]), "examination: is not sent, by the policy"),
         (estimating, replace(SMALL, estimators=["pooled"]), "estimator shrunk: is not used, by the policy"),
         (a_task(judge=True), replace(SMALL, sends=["update"]), "judgement: is not sent"),
+        (a_task(clip_rule="effective"), replace(SMALL, sends=["update"]), "weights: is not sent, by the policy"),
         (a_task(), replace(SMALL, least_clicks=21), "waiting for more"),
         (a_task(), replace(SMALL, least_impressions=41), "waiting for more"),
         (a_task(), replace(SMALL, answers_in_all=0), "0 answers in all, and the limit is 0"),
@@ -543,7 +544,7 @@ def test_the_owner_sees_the_policy(tmp_path):
         "file": None,
         **asdict(DevicePolicy()),
         "estimators": [*ESTIMATORS],
-        "sends": ["update", "examination", "judgement"],
+        "sends": ["update", "examination", "weights", "judgement"],
     }
     (tmp_path / "node.toml").write_text("[policy]\nleast_clicks = 77\nsends = []\n")
     for where in (tmp_path, tmp_path / "node.toml"):

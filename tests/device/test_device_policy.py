@@ -41,9 +41,12 @@ def test_the_table_of_a_file(tmp_path):
         ),
         (
             '[policy]\nsends = ["update", "clicks"]',
-            ":2: sends: expected a list of some of update, examination, judgement; found the list",
+            ":2: sends: expected a list of some of update, examination, weights, judgement; found the list",
         ),
-        ("[policy]\nsends = 3", ":2: sends: expected a list of some of update, examination, judgement; found 3"),
+        (
+            "[policy]\nsends = 3",
+            ":2: sends: expected a list of some of update, examination, weights, judgement; found 3",
+        ),
         ('[policy]\nwindow = "newest"', ':2: window: expected one of all, latest; found "newest"'),
         ("[policy]\nheld_out = 1.0", ":2: held_out: expected a number, at least 0, below 1, found 1.0"),
         ("[policy]\nwindow = 'all'\nheld_out =", ":3: not valid TOML"),

@@ -11,11 +11,13 @@ from help.training import updates
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fultr.clicks.log import ClickLog
+from fultr.clicks.log import ClickLog, Records
 from fultr.core.errors import FultrError
 from fultr.data.ranking import RankingData
 from fultr.federated.settings import LocalTraining
+from fultr.rankers.linear import Linear
 from fultr.rankers.losses import BOUND_NO_RANK, LOSSES
+from fultr.rankers.training import training_with
 from fultr.study.policy import display
 
 
@@ -81,6 +83,45 @@ def test_equals_plain_algorithm_for_every_option(loss, metric, pairs, clip, epoc
 def test_equals_plain_algorithm_for_any_shape(seed, queries, features, most, ranks, pairs, click_rate, loss):
     training = LocalTraining(0.007, loss)
     check(seed, queries, features, most, ranks, pairs, training, clients=3, impressions=4, click_rate=click_rate)
+
+
+@pytest.mark.parametrize("pairs", ["displayed", "retrieved"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_equals_the_plain_algorithm_for_credit_of_either_sign(loss, pairs):
+    """Documents that were not clicked may have credit, too, and less than none; those with 0 take no step."""
+    training = LocalTraining(0.013, loss, epochs=2)
+    how = training_with(training.loss, training.metric, training.client_rate, training.epochs)
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        data = plain.random_data(rng, 8, 11, 12)
+        shown = display(data, rng.standard_normal(11).astype(np.float32), displayed=6, pairs=pairs)
+        log = random_log(rng, shown, 3, 6, 0.3)
+        there = shown.shown[log.queries] >= 0
+        credit = np.where(there & (rng.random(there.shape) < 0.7), rng.normal(0, 2, there.shape), 0.0)
+        weights = (0.5 * rng.standard_normal(11)).astype(np.float32)
+        totals, trained = np.zeros((3, 11)), np.zeros((3, 1))
+        Linear(11).add_updates(Records(log, shown), credit, weights, how, totals, trained)
+        for u, (begin, end) in enumerate(itertools.pairwise(log.offsets)):
+            impressions = [
+                (int(log.queries[i]), [(int(k), float(credit[i, k])) for k in np.flatnonzero(credit[i])])
+                for i in range(begin, end)
+            ]
+            wanted = plain.credited_update(impressions, shown, weights, training)
+            reach = 1 + np.abs(weights).max() + np.abs(wanted).max()
+            np.testing.assert_allclose(totals[u], wanted, rtol=2e-4, atol=2e-6 * reach)
+            assert trained[u, 0] == credit[begin:end].any()
+
+
+def test_negative_credit_by_hand():
+    """Two documents, scores 0: what has credit -1/2 loses, the other gains, by eta / 2 times their difference."""
+    data = RankingData.from_arrays([[1.0, 0.0], [0.0, 1.0]], labels=[0, 1], query_ids=[1, 1])
+    shown = display(data, np.float32([1, 0]), displayed=2)
+    log = ClickLog(np.int32([0]), np.uint8([[0, 0]]), np.array([0, 1]))
+    total, how = np.zeros((1, 2)), training_with("hinge", "rank", 0.125, 1)
+    Linear(2).add_updates(
+        Records(log, shown), np.array([[0.0, -0.5]]), np.zeros(2, np.float32), how, total, np.zeros((1, 1))
+    )
+    assert total.tolist() == [[0.125 / 2, -0.125 / 2]]
 
 
 def test_hinge_step_by_hand():

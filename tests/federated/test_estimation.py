@@ -8,8 +8,10 @@ from help.estimation import RANKS, clicks_of, estimates, made_up, next_state, no
 from scipy.stats import beta, binom, truncnorm
 
 from fultr.clicks.log import ClickLog, Display
-from fultr.clicks.models.position_based import bias_severities, examination
-from fultr.clicks.settings import ClickModel
+from fultr.clicks.models.position_based import PositionBased, bias_severities, examination
+from fultr.clicks.sessions import simulate_clicks
+from fultr.clicks.settings import ClickModel, Sessions
+from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.estimators.likelihoods import multiply_marginals
 from fultr.federated.estimators.power_law import PRIORS, SEVERITIES, severity_prior
 from fultr.federated.estimators.shrunk import STRENGTHS, THETAS, strength_priors
@@ -209,3 +211,55 @@ def test_likelihoods_that_vanish_do_no_harm():
     products = np.ones((1, 2))
     multiply_marginals(np.zeros(4, np.float32), np.full((1, 2, 4), 0.25, np.float32), 0, products, 0)
     assert np.all(np.isfinite(np.log(products)))
+
+
+OTHER, RELEVANT = np.array([0.5, 0.3, 0.2, 0.15]), np.array([0.95, 0.9, 0.9, 0.8])  # clicks on what is examined
+
+
+def trusting(display: Display, weights: np.ndarray, cohort: int) -> ClickLog:
+    """Clicks of users who trust high ranks, on documents that are relevant as the function says."""
+    attraction = np.where(display.shown >= 0, OTHER + (RELEVANT - OTHER) * relevance_of(display, weights), 0.0)
+    base, sessions = examination(np.full(1000, 0.7), RANKS), Sessions(queries=5, clicks=20)
+    return simulate_clicks(PositionBased(), attraction, base, np.arange(1000), sessions=sessions, seed=2, round_=cohort)
+
+
+def test_what_clients_expect_of_trust_is_what_the_plain_version_expects():
+    display, weights = made_up()
+    log = trusting(display, weights, 0)
+    estimator = Estimator("trust", estimate_start=0.4)
+    state, sums = state_with(estimator, weights), no_sums(estimator, weights.size - 1)
+    estimates(estimator, state, log, display, sums)
+    relevance, (b, a) = relevance_of(display, weights), state["chances"]
+    wanted, affine = np.zeros(weights.size), np.zeros((4, RANKS))
+    for q, clicked in zip(log.queries, log.clicks, strict=True):
+        for k in np.flatnonzero(display.shown[q] >= 0):
+            r = relevance[q, k]
+            if clicked[k]:
+                target = a[k] * r / (a[k] * r + b[k] * (1 - r))
+            else:
+                target = (1 - a[k]) * r / ((1 - a[k]) * r + (1 - b[k]) * (1 - r))
+            wanted += (target - r) * np.r_[display.features[display.shown[q, k], : weights.size - 1], 1]
+            affine[:, k] += [1, clicked[k], target, target * clicked[k]]
+    np.testing.assert_allclose(sums["gradient"][0], wanted, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(sums["affine"][0], affine, rtol=1e-5)
+
+
+def test_trust_is_estimated_where_relevance_follows_the_function():
+    """Both chances of a click at every rank, within standard errors over cohorts; and affine credit's constants."""
+    display, weights = made_up(queries=200)
+    estimator = Estimator("trust", 1e-12)  # F stays at the truth
+    found = []
+    for cohort in range(10):
+        log, state = trusting(display, weights, cohort), state_with(estimator, weights)
+        for _ in range(60):
+            sums = no_sums(estimator, weights.size - 1)
+            estimates(estimator, state, log, display, sums)
+            state = next_state(estimator, state, sums, 1000)
+        found.append(state["chances"])
+    error = np.std(found, axis=0, ddof=1) / 10**0.5
+    base = examination(np.array([0.7]), RANKS)[0]
+    assert (np.abs(np.mean(found, axis=0) - base * np.stack([OTHER, RELEVANT])) < 4.5 * error).all()
+    assert error.max() < 0.005
+    sent = ESTIMATORS["trust"].broadcast(estimator, {**state, "chances": base * np.stack([OTHER, RELEVANT])})
+    np.testing.assert_allclose(sent["pooled"] * sent["constants"], base * np.stack([OTHER, RELEVANT]))
+    np.testing.assert_allclose(sent["pooled"], base * RELEVANT / RELEVANT[0])

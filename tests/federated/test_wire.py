@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fultr.clicks.log import ClickLog, Display, Records
 from fultr.core.errors import FultrError
 from fultr.federated.budget import model_of
+from fultr.federated.credit.given import Given
 from fultr.federated.credit.ips import credit
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.federate import task_of
@@ -132,7 +133,7 @@ def test_given_propensities_are_one_per_rank(given):
     with pytest.raises(FultrError, match="propensity: expected 4 numbers, one per displayed rank"):
         check_task(read_task(changed(task, algorithm={"propensity": given})))
     with pytest.raises(ValueError, match="examination: expected shape"):
-        credit(records(), np.ones((30, RANKS - 1)))
+        credit(records(), np.ones((30, RANKS - 1)), Given())
 
 
 ARRAYS = {

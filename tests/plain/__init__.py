@@ -69,16 +69,22 @@ def client_update(
     training: LocalTraining,
 ) -> Array:
     """Algorithm 1, lines 5 to 9, for one client: impressions are (query, clicked ranks from 0)."""
+    clip = np.inf if training.clip is None else training.clip
+    weighed = [(query, [(rank, min(1 / propensities[rank], clip)) for rank in ranks]) for query, ranks in impressions]
+    return credited_update(weighed, display, weights, training)
+
+
+def credited_update(
+    impressions: list[tuple[int, list[tuple[int, float]]]], display: Display, weights: Array, training: LocalTraining
+) -> Array:
+    """A step for each displayed document with credit, of either sign: impressions are (query, (rank, credit) pairs)."""
     w = weights.astype(np.float64)
     for _ in range(training.epochs):
-        for query, ranks in impressions:
+        for query, credited in impressions:
             first, last = display.offsets[query], display.offsets[query + 1]
             x = display.features[first:last, : weights.size].astype(np.float64)
-            for rank in ranks:
+            for rank, weight in credited:
                 clicked = display.shown[query, rank] - first
-                weight = 1 / propensities[rank]
-                if training.clip is not None:
-                    weight = min(weight, training.clip)
                 if training.metric == "dcg":  # g(r) = -1 / log2(1 + r) at r = 1 + h
                     bound = 2 + h(x @ w, clicked, training.loss)
                     weight *= np.log(2) / (bound * np.log(bound) ** 2)

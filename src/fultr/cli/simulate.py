@@ -80,6 +80,8 @@ def simulate(
       harvested  one estimate for all clients, from documents that different
                  versions of the logging policy showed at different ranks (their
                  change in clicks is due to the rank alone); needs --policies 2
+      trust      how likely clicks on relevant and on other documents are at each
+                 rank: for --credit affine
 
     \b
     Examples
@@ -90,7 +92,7 @@ def simulate(
       fultr simulate --server adam --server-rate 0.1 --gamma 2
       fultr simulate --refresh 10 --loss softmax --server adam --server-rate 0.1
       fultr simulate --click-model cascade --continues 0.5
-      fultr simulate --click-model trust --trust 0.5
+      fultr simulate --click-model trust --credit affine --propensity trust
       fultr simulate --adversaries 0.2 --strength 100 --aggregation clipped
       fultr simulate --privacy correlated --epsilon 1 --population 1000000
       fultr simulate --secure-sums --dropouts 0.05

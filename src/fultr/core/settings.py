@@ -68,7 +68,7 @@ def setting(
 ) -> Any:
     """Declare a field; its annotation says what it may be: float, int, bool, str or a Literal of texts, or also None.
 
-    With `tuple[str, ...]` it is a list of some of the choices.
+    With `tuple[str, ...]` it is a list of some of the choices, with `tuple[float, ...]` one number or several.
 
     Args:
         default: its value if nothing is said; `REQUIRED` if something must be.
@@ -124,7 +124,7 @@ class Leaf:
     Attributes:
         name: in files, options and messages.
         path: the fields that lead to it.
-        kind: float, int, bool, str, or tuple: a list of texts.
+        kind: float, int, bool, str, or tuple: a list of texts, or without choices of numbers.
         choices: the texts that are allowed; empty: any, or `kind` is another.
         default: in the tree; `REQUIRED` if it must be given.
         help: one sentence.
@@ -159,6 +159,8 @@ class Leaf:
         if self.kind in (int, float):
             number = number_words(whole=self.kind is int, **dict(self.bounds))
             return f"{number}, or 0: {self.zero}" if self.zero else number
+        if self.kind is tuple:
+            return f"{number_words(whole=False, **dict(self.bounds))}, or several, with commas between"
         return "true or false" if self.kind is bool else "a text"
 
     def read(self, value: object) -> Any:
@@ -177,6 +179,9 @@ class Leaf:
             if number_fits(value, whole=self.kind is int, **bounds):
                 number: Any = value
                 return self.kind(number)
+        elif self.kind is tuple and not self.choices:
+            if (numbers := self._numbers(value)) is not None:
+                return numbers
         elif self.kind is tuple:
             parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
             if isinstance(parts, list | tuple) and all(part in tuple(self.choices) for part in parts):
@@ -184,6 +189,17 @@ class Leaf:
         elif isinstance(value, self.kind) and (not self.choices or value in self.choices):
             return value
         raise self.refusal(value)
+
+    def _numbers(self, value: Any) -> tuple[float, ...] | None:
+        """One number or several, within the bounds; None if that is not what it is."""
+        if isinstance(value, str):
+            try:
+                value = [float(part) for part in value.split(",")]
+            except ValueError:
+                return None
+        several = value if isinstance(value, list | tuple) else [value]
+        fit = several and all(number_fits(number, whole=False, **dict(self.bounds)) for number in several)
+        return tuple(float(number) for number in several) if fit else None
 
     def parse(self, text: str) -> Any:
         """The value that a text on a command line stands for."""

@@ -30,7 +30,7 @@ from fultr.device.policy import DevicePolicy
 from fultr.device.records import Window, read_window
 from fultr.device.sqlite import clear_errors, open_file, transaction
 from fultr.device.view import current_schema
-from fultr.federated.messages import Reply, Task, check_said, check_task, least_propensity, reply_to
+from fultr.federated.messages import Reply, Task, check_said, check_task, least_divisor, reply_to
 from fultr.federated.privacy.distributed import least_survivors
 from fultr.federated.privacy.settings import noise_of
 from fultr.federated.settings import Estimator
@@ -173,6 +173,7 @@ def asked_by(task: Task, run: int = 0) -> Asked:
     kinds = []
     if task.train:
         kinds += ["update", "examination"] if isinstance(source, Estimator) else ["update"]
+        kinds += ["weights"] if task.algorithm.training.clip_rule != "given" else []
     if task.judge:
         kinds.append("judgement")
     return Asked(run, task.round, tuple(kinds), source.kind if isinstance(source, Estimator) else "")
@@ -186,7 +187,7 @@ def _check_willing(asked: Asked, task: Task, policy: DevicePolicy) -> None:
         raise FultrError(f"estimator {asked.estimator}: is not used, by the policy")
     if task.algorithm.training.epochs > policy.most_epochs:
         raise FultrError(f"epochs: {task.algorithm.training.epochs} are asked for, and {policy.most_epochs} the most")
-    smallest = least_propensity(task.algorithm)
+    smallest = least_divisor(task.algorithm)
     if smallest < policy.least_propensity:
         raise FultrError(f"propensity: {smallest:g} may occur, and {policy.least_propensity:g} is the least")
     noise = 0.0 if task.algorithm.privacy is None else noise_of(task.algorithm.privacy)

@@ -11,8 +11,9 @@ from fultr.core.settings import check, leaves, setting
 from fultr.core.settings_file import read_settings
 from fultr.federated.estimators import ESTIMATORS
 
-KINDS = ("update", "examination", "judgement")
-"""What an answer may hold: the update; the estimator's sums; and how good a ranker is by clicks that were held out."""
+KINDS = ("update", "examination", "weights", "judgement")
+"""What an answer may hold: the update; the estimator's sums; sums that a clip of clicks' weights is chosen by; and how
+good a ranker is by clicks that were held out."""
 
 
 @dataclass(frozen=True)

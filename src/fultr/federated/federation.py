@@ -24,7 +24,8 @@ from fultr.federated.settings import (
     ServerOptimiser,
     StageSettings,
     check_aggregation,
-    check_propensity,
+    check_credit,
+    check_ranks,
     check_summable,
     propensity_setting,
 )
@@ -115,8 +116,8 @@ class FederationSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        if not isinstance(self.propensity, Estimator):
-            check_propensity(self.propensity, self.displayed)
+        check_ranks(self.training, self.propensity, self.displayed)
+        check_credit(self.training, self.propensity)
         if self.feature_names and (len({*self.names} - {""}) != self.features or len(self.names) != self.features):
             found = f"{len(self.names)} texts, {len({*self.names} - {''})} of them different names"
             raise SettingError("feature_names", f"expected {self.features} different names, found {found}")

@@ -7,7 +7,7 @@ they are made; where a stage or an aggregation must see single replies, each has
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from fultr.clicks.log_kernels import each_impression
 from fultr.core.arrays import Arrays, Float32s, Float64s
 from fultr.core.errors import FultrError
 from fultr.federated.aggregate import add_rows, aggregated
-from fultr.federated.credit import CREDITS
-from fultr.federated.credit.clipping import clipped
+from fultr.federated.credit import CREDITS, clipping
+from fultr.federated.credit.given import Given
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.judging import judge_order
 from fultr.federated.optimisers.step import average, initial_state, ranker_of, step
@@ -27,18 +27,19 @@ from fultr.federated.settings import Estimator, FedIPS
 from fultr.rankers.model import Model
 from fultr.rankers.training import training_with
 
-_REMEMBERED = ("optimiser", "estimation", "stage", "aggregation")
+_REMEMBERED = ("optimiser", "estimation", "stage", "aggregation", "credit")
 
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """All that the server knows: the weights w_t, and what optimiser, estimator, stage and aggregation remember."""
+    """All that the server knows: w_t, and what optimiser, estimator, stage, aggregation and credit's clip remember."""
 
     weights: Float32s
     optimiser: Arrays
     estimation: Arrays
     stage: Arrays
     aggregation: Arrays
+    credit: Arrays
 
     @classmethod
     def initial(
@@ -51,7 +52,7 @@ class Server:
             estimation = ESTIMATORS[source.kind].init(source, model.features, displayed)
         optimiser = initial_state(algorithm.server, weights.size)
         stage = stage_of(algorithm.stage).init(_shapes(algorithm, model, displayed, judge))
-        return cls(weights, optimiser, estimation, stage, {})
+        return cls(weights, optimiser, estimation, stage, {}, clipping.init(algorithm.training.clip_rule))
 
     @property
     def ranker(self) -> Float32s:
@@ -78,25 +79,28 @@ class Server:
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """What all clients of a round are sent: w_t, and what estimator and stage have to say."""
+    """What all clients of a round are sent: w_t, what estimator and stage have to say, and a clip that was chosen."""
 
     weights: Float32s
     estimation: Arrays
     stage: Arrays
+    credit: Arrays = field(default_factory=dict)
 
 
 def broadcast(algorithm: FedIPS, server: Server) -> Broadcast:
     """What the server sends in a round (line 3)."""
     source = algorithm.propensity
     estimation = ESTIMATORS[source.kind].broadcast(source, server.estimation) if isinstance(source, Estimator) else {}
-    return Broadcast(server.weights, estimation, stage_of(algorithm.stage).broadcast(server.stage))
+    clip = clipping.broadcast(algorithm.training.clip_rule, server.credit)
+    return Broadcast(server.weights, estimation, stage_of(algorithm.stage).broadcast(server.stage), clip)
 
 
 def nothing(algorithm: FedIPS, model: Model, displayed: int, rows: int = 1, *, judge: bool = False) -> Sums:
     """The sum of no replies: what clients send by name, each in its row or all in the only one.
 
-    "update" are the changes of the weights, "trained" counts the clients that had any credit; the rest is the
-    estimator's, and "judged", where clients judge w_t. A stage may have something else travel instead.
+    "update" are the changes of the weights, "trained" counts the clients that had any credit; "weighed" is what a clip
+    is chosen by; the rest is the estimator's, and "judged", where clients judge w_t. A stage may have something else
+    travel instead.
     """
     shapes = stage_of(algorithm.stage).travels(_shapes(algorithm, model, displayed, judge))
     return {name: np.zeros((rows, *shape)) for name, shape in shapes.items()}
@@ -114,7 +118,7 @@ def _unsaid(algorithm: FedIPS, model: Model, displayed: int, rows: int) -> Sums:
     sums: Sums = {"update": np.zeros((rows, model.size)), "trained": np.zeros((rows, 1))}
     if isinstance(source, Estimator):
         sums |= ESTIMATORS[source.kind].nothing(source, model.features, displayed, rows)
-    return sums
+    return sums | clipping.nothing(algorithm.training.clip_rule, rows)
 
 
 def client_round(
@@ -156,8 +160,9 @@ def client_round(
     if examination is None:
         raise FultrError("propensity: only a simulation knows it; give numbers, or name an estimator")
     training = algorithm.training
-    worth = CREDITS[training.credit].credit(records, examination, sent.estimation.get("relevance"))
-    credit = clipped(worth, training.clip)
+    if training.clip_rule != "given":
+        clipping.client(training.clip_rule, records, examination, replies)
+    credit = CREDITS[training.credit].credit(records, examination, Given.of(algorithm, sent.estimation, sent.credit))
     how = training_with(training.loss, training.metric, training.client_rate, training.epochs)
     model.add_updates(records, credit, sent.weights, how, replies["update"], replies["trained"])  # lines 5 to 9
     told: Sums = {}
@@ -241,4 +246,5 @@ def server_round(
     source, estimation = algorithm.propensity, server.estimation
     if isinstance(source, Estimator):
         estimation = ESTIMATORS[source.kind].server(source, estimation, sums, clients)
-    return Server(weights, optimiser, estimation, stage, aggregation)
+    credit = clipping.server(algorithm.training.clip_rule, server.credit, sums)
+    return Server(weights, optimiser, estimation, stage, aggregation, credit)

@@ -24,7 +24,7 @@ from fultr.federated.privacy.private import vector_objection
 from fultr.federated.privacy.randomness import Words, system_words
 from fultr.federated.privacy.settings import noise_of
 from fultr.federated.privacy.stage import Sums, stage_of
-from fultr.federated.settings import Estimator, FedIPS, check_propensity
+from fultr.federated.settings import Estimator, FedIPS, check_ranks
 from fultr.rankers.model import Model, model_named
 from fultr.rankers.plain import plain_size
 
@@ -99,14 +99,14 @@ def check_said(task: Task) -> None:
 def check_task(task: Task) -> None:
     """Refuse a task that cannot be one: compiled code reads what was sent without looking at its length again."""
     check_said(task)
-    if not isinstance(task.algorithm.propensity, Estimator):
-        check_propensity(task.algorithm.propensity, task.displayed)
+    check_ranks(task.algorithm.training, task.algorithm.propensity, task.displayed)
     if task.algorithm.privacy is not None:
         if not task.train or task.rival is not None:
             raise FultrError("privacy: a judgement without an update is not accounted for")
         noise_of(task.algorithm.privacy)
     sent = {"weights": task.sent.weights, **task.sent.estimation}
     sent |= {f"stage {name}": array for name, array in task.sent.stage.items()}
+    sent |= {f"credit {name}": array for name, array in task.sent.credit.items()}
     wanted = dict(_sent_arrays(task.algorithm, task.features, task.displayed))
     if task.rival is not None:
         sent["rival"], wanted["rival"] = task.rival, wanted["weights"]
@@ -125,6 +125,7 @@ def _sent_arrays(algorithm: FedIPS, features: int, displayed: int) -> dict[str, 
     sent = broadcast(algorithm, Server.initial(algorithm, model, np.zeros(model.size, np.float32), displayed))
     arrays = {"weights": sent.weights, **sent.estimation}
     arrays |= {f"stage {name}": array for name, array in sent.stage.items()}
+    arrays |= {f"credit {name}": array for name, array in sent.credit.items()}
     return {name: (array.shape, array.dtype.type) for name, array in arrays.items()}
 
 
@@ -135,7 +136,8 @@ class Reply:
     Attributes:
         round: t, as it was asked.
         sums: by name, see `Task.arrays`: "update", float32; "trained", whether it had any credit; what its estimator of
-            examination sends; "judged", see `judge_order`, zero without enough held-out clicks.
+            examination sends; "weighed", what a clip is chosen by; "judged", see `judge_order`, zero without enough
+            held-out clicks.
     """
 
     round: int
@@ -227,8 +229,17 @@ def _objection_to_counts(task: Task, sums: Mapping[str, NDArray[Any]], limits: L
             return f"impressions: expected at most {limits.impressions:g} per rank"
         if (sums["examined"] < 0).any() or (sums["examined"] > shown * slack).any():
             return "examined: expected between 0 and the impressions"
+    if "weighed" in sums:
+        most = limits.impressions * task.displayed
+        if (sums["weighed"] < 0).any() or sums["weighed"].sum() > most:
+            return f"weighed: expected numbers of at least 0, of at most {most:g} in all"
     if "marginals" in sums and np.abs(sums["marginals"]).max(initial=0) > _LARGEST_MARGINAL:
         return f"marginals: expected numbers from -{_LARGEST_MARGINAL:g} to {_LARGEST_MARGINAL:g}"
+    if "affine" in sums:
+        shown, clicked, relevant, both = sums["affine"]
+        ordered = (both <= np.minimum(clicked, relevant) * slack) & (np.maximum(clicked, relevant) <= shown * slack)
+        if (both < 0).any() or not ordered.all() or shown.max(initial=0) > limits.impressions:
+            return "affine: expected clicks of relevant documents within clicks, and those within impressions"
     if "pairs" in sums:
         made, shown = sums["pairs"]
         over = shown.max(initial=0) > 100 * limits.impressions
@@ -243,6 +254,20 @@ def least_propensity(algorithm: FedIPS) -> float:
     if isinstance(source, Estimator):
         return source.estimate_floor
     return 1.0 if isinstance(source, str) else min(source)
+
+
+def least_divisor(algorithm: FedIPS) -> float:
+    """The least that a click is divided by in training: with affine credit, less than its propensity.
+
+    >>> from fultr.federated.settings import LocalTraining
+    >>> training = LocalTraining(credit="affine", credit_other=0.25)
+    >>> least_divisor(FedIPS(training, propensity=(1.0, 0.5)))
+    0.375
+    """
+    training, least = algorithm.training, least_propensity(algorithm)
+    if training.credit != "affine" or (isinstance(algorithm.propensity, Estimator) and algorithm.propensity.constants):
+        return least  # where the estimator has constants, the divisor is what it keeps at the floor
+    return least * min(np.subtract(training.credit_relevant, training.credit_other).tolist())
 
 
 def _objection_to(name: str, values: Any, shape: tuple[int, ...], dtype: type, norm: float) -> str | None:

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 from fultr.core.checks import SettingError, number_fits, written
 from fultr.core.settings import check, either, setting
 from fultr.federated.aggregation import AGGREGATIONS, OF_SUMS
-from fultr.federated.credit import CREDITS
-from fultr.federated.estimators import ESTIMATORS
+from fultr.federated.credit import CLIP_RULES, CREDITS
+from fultr.federated.estimators import ESTIMATORS, WITH_CONSTANTS, WITH_RELEVANCE
 from fultr.federated.optimisers import OPTIMISERS
 from fultr.federated.privacy import STAGES
 from fultr.federated.privacy.settings import NoPrivacy, Privacy, privacy_setting
@@ -24,6 +24,14 @@ Propensity: TypeAlias = Literal["known", "none"] | tuple[float, ...]
 "known": each user's own examination probabilities, as the paper assumes. "none": 1 for every rank, which makes FedIPS
 the FedAvg baseline. Numbers: the same given propensities, one per rank, for every client.
 """
+
+
+LEAST_CONTRAST = 0.01
+"""By how much clicks on relevant documents must be more likely than on others: affine credit divides by it."""
+
+
+def _each_rank(numbers: tuple[float, ...], ranks: int) -> tuple[float, ...]:
+    return numbers * ranks if len(numbers) == 1 else numbers
 
 
 @dataclass(frozen=True)
@@ -39,20 +47,51 @@ class LocalTraining:
         metric: the additive metric g of Eq. 2 that is optimised: "rank", g(r) = r (the paper's), or "dcg",
             g(r) = -1 / log2(1 + r). As 1 + h bounds the rank of d, g(1 + h) bounds g(rank) for both, and a
             step's gradient is g'(1 + h) times the gradient of h.
-        clip: credit above this counts as this; None: no clipping, which keeps the estimate unbiased.
+        clip: weights of clicks above this count as this; None: no clipping, which keeps the estimate unbiased.
         epochs: passes over the log.
-        credit: what a click is worth: "ips", 1 / propensity, or "none", 1, whatever the propensity.
+        credit: what a click is worth, and what a document that was not clicked. "ips", 1 / propensity; "none", 1,
+            whatever the propensity; "affine", (c - beta) / alpha, which undoes click noise and trust; "policy-aware",
+            1 / mean propensity over the versions of the logging policy; "doubly-robust", IPS with what the clip takes
+            away put back by the estimator's relevance function; "self-normalised", IPS that is 1 on average over each
+            client's clicks.
+        clip_rule: "given": by `clip`; or the server chooses one that is at most that: "last-rank", 1 / (mean propensity
+            of rank K), or "effective", the largest with which clicks have an effective sample size of half of their
+            number.
+        credit_other: probability of a click on a document that is examined and not relevant, as affine credit has it:
+            one number, or one per rank.
+        credit_relevant: likewise on one that is relevant.
     """
 
     client_rate: float = setting(0.01, "Learning rate of clients, eta_l.", above=0)
     loss: str = setting("hinge", "Loss of a clicked document among those it is compared with.", choices=LOSSES)
     metric: Literal["rank", "dcg"] = setting("rank", "Additive metric that the loss bounds.")
-    clip: float | None = setting(None, "Largest weight 1 / propensity of a click.", above=0, zero="no limit")
+    clip: float | None = setting(None, "Largest weight of a click.", above=0, zero="no limit")
     epochs: int = setting(1, "Passes of a client over its log.", least=1)
-    credit: str = setting("ips", "What a click is worth: 1 / propensity (ips), or 1.", choices=CREDITS)
+    credit: str = setting("ips", "What a click is worth: 1 / propensity (ips), 1 (none), and others.", choices=CREDITS)
+    clip_rule: str = setting("given", "The clip is as given, or chosen from the clients' sums.", choices=CLIP_RULES)
+    credit_other: tuple[float, ...] = setting(
+        (0.1,),
+        "Clicks on an examined document that is not relevant, one number or one per rank (affine).",
+        least=0,
+        most=1,
+    )
+    credit_relevant: tuple[float, ...] = setting(
+        (1.0,), "Clicks on an examined document that is relevant, one number or one per rank (affine).", above=0, most=1
+    )
 
     def __post_init__(self) -> None:
         check(self)
+        ranks = max(len(self.credit_other), len(self.credit_relevant))
+        for name in ("credit_other", "credit_relevant"):
+            if len(getattr(self, name)) not in (1, ranks):
+                raise SettingError(name, f"expected 1 or {ranks} numbers, found {len(getattr(self, name))}")
+        pairs = zip(_each_rank(self.credit_other, ranks), _each_rank(self.credit_relevant, ranks), strict=True)
+        for rank, (other, relevant) in enumerate(pairs, start=1):
+            if relevant - other < LEAST_CONTRAST:
+                found = f"{written(other)} and {written(relevant)} at rank {rank}"
+                raise SettingError(
+                    "credit_other", f"expected to be below credit_relevant by {LEAST_CONTRAST:g} or more; found {found}"
+                )
         if self.metric == "dcg" and self.loss in BOUND_NO_RANK:
             raise SettingError("metric", f"expected rank with the {self.loss} loss, which bounds no rank; found dcg")
 
@@ -133,6 +172,11 @@ class Estimator:
         check(self)
 
     @property
+    def constants(self) -> bool:
+        """Does it estimate the constants of affine credit, too?"""
+        return self.kind in WITH_CONSTANTS
+
+    @property
     def relevance(self) -> ServerOptimiser:
         """The server optimiser of the relevance function F."""
         return ServerOptimiser("adam", self.estimate_rate, decay_rounds=self.estimate_decay)
@@ -192,6 +236,38 @@ def check_propensity(source: Propensity, ranks: int) -> None:
     """
     if not isinstance(source, str) and len(source) != ranks:
         raise SettingError("propensity", f"expected {ranks} numbers, one per displayed rank; found {len(source)}")
+
+
+def check_ranks(training: LocalTraining, source: Propensity | Estimator, ranks: int) -> None:
+    """Refuse given propensities, and constants of affine credit, that are not one per rank.
+
+    >>> check_ranks(LocalTraining(credit_other=(0.3, 0.1)), "known", ranks=3)
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: credit_other: expected 1 or 3 numbers, one per displayed rank; found 2
+    """
+    if not isinstance(source, Estimator):
+        check_propensity(source, ranks)
+    for name in ("credit_other", "credit_relevant"):
+        found = len(getattr(training, name))
+        if found not in (1, ranks):
+            raise SettingError(name, f"expected 1 or {ranks} numbers, one per displayed rank; found {found}")
+
+
+def check_credit(training: LocalTraining, source: Propensity | Estimator) -> None:
+    """Refuse a kind of credit without what it is made from.
+
+    >>> check_credit(LocalTraining(credit="doubly-robust", clip=5), Estimator("harvested"))
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: credit: doubly-robust needs an estimator with a relevance function: ...
+    """
+    if training.credit != "doubly-robust":
+        return
+    if not isinstance(source, Estimator) or source.kind not in WITH_RELEVANCE:
+        raise SettingError(
+            "credit", f"doubly-robust needs an estimator with a relevance function: {', '.join(WITH_RELEVANCE)}"
+        )
+    if training.clip is None and training.clip_rule == "given":
+        raise SettingError("credit", "doubly-robust needs a clip, or a clip_rule: without one it is the same as ips")
 
 
 @dataclass(frozen=True)
@@ -308,6 +384,7 @@ class FedIPS:
     def __post_init__(self) -> None:
         check(self)
         check_aggregation(self.aggregation, self.stage)
+        check_credit(self.training, self.propensity)
         if self.stage.privacy != "none" and self.average_over == "repliers":
             raise SettingError("average_over", "expected cohort with privacy: who had a click must not show")
 

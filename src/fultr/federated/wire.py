@@ -42,6 +42,7 @@ def task_bytes(task: Task) -> bytes:
     arrays: Arrays = {"weights": task.sent.weights}
     arrays |= {f"estimation {name}": value for name, value in task.sent.estimation.items()}
     arrays |= {f"stage {name}": value for name, value in task.sent.stage.items()}
+    arrays |= {f"credit {name}": value for name, value in task.sent.credit.items()}
     if task.rival is not None:
         arrays["rival"] = task.rival
     settings = {n: _KNOWN[n].write(v) for n, v in flatten(task.algorithm).items() if n not in _SERVERS_OWN}
@@ -58,7 +59,8 @@ def read_task(content: bytes) -> Task:
         if unknown := set(settings) & _SERVERS_OWN:
             raise FultrError(f"{min(unknown)}: is not for devices to know")
         algorithm = build(FedIPS, settings)
-        sent = Broadcast(arrays.pop("weights"), _named(arrays, "estimation "), _named(arrays, "stage "))
+        named = (_named(arrays, prefix) for prefix in ("estimation ", "stage ", "credit "))
+        sent = Broadcast(arrays.pop("weights"), *named)
         task = Task(algorithm=algorithm, sent=sent, rival=arrays.pop("rival", None), **said)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FultrError(f"is no task: {type(error).__name__}") from None

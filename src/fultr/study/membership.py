@@ -162,7 +162,7 @@ def replies(settings: RunSettings, data: Splits, users: Sequence[int], seed: int
         sums = nothing(algorithm, model, settings.displayed, group)
         for begin in range(0, group, _BLOCK):
             end = min(begin + _BLOCK, group)
-            base, records = clicked(run, settings.rounds, np.arange(first + begin, first + end))
+            base, records, _ = clicked(run, settings.rounds, np.arange(first + begin, first + end))
             known = run.click_model.examination_given_clicks(base, records.log)
             rows = {name: each[begin:end] for name, each in sums.items()}
             client_round(algorithm, model, sent, records, rows, known=known)

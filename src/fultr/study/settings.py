@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from fultr.clicks.settings import ClickModel, Sessions
 from fultr.core.checks import SettingError, check_number
 from fultr.core.settings import build, changed, check, either, flatten, leaves, setting
-from fultr.federated.settings import Estimator, FedIPS, check_propensity, check_summable
+from fultr.federated.settings import FedIPS, check_ranks, check_summable
 from fultr.rankers.settings import LambdaLinear
 
 
@@ -188,8 +188,7 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         check(self)
-        if not isinstance(self.fedips.propensity, Estimator):
-            check_propensity(self.fedips.propensity, self.displayed)
+        check_ranks(self.fedips.training, self.fedips.propensity, self.displayed)
         check_sums(self.fedips, self.secure_sums, self.dropouts)
         if self.population is not None:
             check_number("clients", self.clients, most=self.population.users, whole=True)

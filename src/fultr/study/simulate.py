@@ -21,7 +21,7 @@ from fultr.data.ranking import Splits
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.fedips import Server
 from fultr.federated.privacy.accountant import Guarantee, settled, spent
-from fultr.federated.settings import Estimator, FedIPS, check_propensity
+from fultr.federated.settings import Estimator, FedIPS, check_ranks
 from fultr.rankers.linear import Linear, random_weights
 from fultr.rankers.metrics import default_relevant_grade
 from fultr.rankers.model import Model, model_named
@@ -145,8 +145,7 @@ def simulate(
     splits = tuple(splits)
     for split in splits:
         check_choice("splits", split, ("valid", "test"))
-    if not isinstance(algorithm.propensity, Estimator):
-        check_propensity(algorithm.propensity, displayed)
+    check_ranks(algorithm.training, algorithm.propensity, displayed)
     check_sums(algorithm, secure_sums, dropouts)
     algorithm, cost = _private(algorithm, clients, rounds, population, adversaries, data.train.width, secure_sums)
     grade = click_model.relevant_grade

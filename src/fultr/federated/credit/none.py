@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fultr.clicks.log import Records
-from fultr.core.arrays import Float32s, Float64s
+from fultr.core.arrays import Float64s
+from fultr.federated.credit.given import Given
 
 
-def credit(records: Records, examination: Float64s, relevance: Float32s | None = None) -> Float64s:
+def credit(records: Records, examination: Float64s, given: Given) -> Float64s:
     """C."""
-    return records.log.clicks.astype(np.float64)
+    return np.minimum(records.log.clicks, given.clip).astype(np.float64)

@@ -5,7 +5,8 @@ relevance function F. On its own log each client computes how much of each rank 
 server combines gradients by an optimiser. What a client divides its clicks by is its own estimate ("personal", the
 paper's), that of all ("pooled"), its own shrunk towards that of all ("shrunk"), or a power law with a severity of its
 own ("power-law"). Where several versions of the logging policy are in use at random, "harvested" needs no relevance
-function: clicks on the same document at different ranks tell examination apart (Agarwal et al. 2019).
+function: clicks on the same document at different ranks tell examination apart (Agarwal et al. 2019). "trust" estimates
+how likely clicks on relevant and on other documents are at each rank, for affine credit (Vardasbi et al. 2020).
 
 An estimator's file has these functions; every array has a name, and those that clients send add up:
 
@@ -29,5 +30,12 @@ ESTIMATORS = Kinds(
         "shrunk": "fultr.federated.estimators.shrunk",
         "power-law": "fultr.federated.estimators.power_law",
         "harvested": "fultr.federated.estimators.harvested",
+        "trust": "fultr.federated.estimators.trust",
     },
 )
+
+WITH_RELEVANCE = ("personal", "pooled", "shrunk", "power-law")
+"""Those whose relevance function says how likely a click on an examined document is."""
+
+WITH_CONSTANTS = ("trust",)
+"""Those that broadcast "constants" too: how likely clicks on irrelevant and relevant documents are, by rank."""

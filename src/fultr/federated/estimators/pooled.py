@@ -67,21 +67,24 @@ def server(settings: Estimator, state: Arrays, sums: Arrays, clients: float) -> 
 
 
 def next_pooled(state: Arrays, sums: Arrays) -> Arrays:
-    """M-step of pooled examination, accelerated.
+    """M-step of pooled examination, accelerated; rank 1 has examination 1."""
+    pooled, stride, shown = state["pooled"], state["stride"], sums["impressions"]
+    known = shown > 0
+    target = np.where(known, sums["examined"] / np.where(known, shown, 1), pooled)
+    moved, onward = further(pooled, stride, target)
+    moved[0] = 1.0
+    return {"pooled": np.where(known, moved, pooled), "stride": np.where(known, onward, stride)}
+
+
+def further(believed: Float64s, stride: Float64s, target: Float64s) -> tuple[Float64s, Float64s]:
+    """Where the server goes from what it believes, given what EM would believe next; and its strides then.
 
     EM alone takes small steps where most of what it asks for is missing: at low ranks. As long as a rank's steps (in
     log odds) go the same way, each goes further than EM by a growing factor; when they turn, it is EM's own again
     (Salakhutdinov and Roweis 2003). Near the end steps are noise, turn often, and EM averages them.
     """
-    pooled, stride, shown = state["pooled"], state["stride"], sums["impressions"]
-    known = shown > 0
-    target = np.where(known, sums["examined"] / np.where(known, shown, 1), pooled)
-    odds = logit(np.clip(pooled, *_BOUNDS))
+    odds = logit(np.clip(believed, *_BOUNDS))
     step = logit(np.clip(target, *_BOUNDS)) - odds
     onward = np.where(np.sign(step) == np.sign(stride), np.minimum(np.abs(stride) * _GROWTH, _FURTHEST), 1.0)
-    moved = expit(odds + onward * step)
-    moved[0] = 1.0
-    return {
-        "pooled": np.where(known, moved, pooled),
-        "stride": np.where(known, onward * np.sign(step), stride),
-    }
+    moved: Float64s = expit(odds + onward * step)
+    return moved, onward * np.sign(step)

@@ -27,6 +27,14 @@ def next_relevance(settings: Estimator, state: Arrays, gradient: Float64s, clien
     return {"relevance": relevance, **{f"relevance_{name}": a for name, a in own.items()}}
 
 
+def padded(relevance: Float32s, width: int) -> Float32s:
+    """F for rows of features that are padded with zeros to some width; the intercept stays the last."""
+    found: Float32s = np.zeros(width + 1, np.float32)
+    found[: relevance.size - 1] = relevance[:-1]
+    found[-1] = relevance[-1]
+    return found
+
+
 def estimated(
     settings: Estimator,
     kind: Any,
@@ -51,9 +59,7 @@ def estimated(
         room: numbers that the estimator needs room for.
     """
     log, display = records.log, records.display
-    relevance: Float32s = np.zeros(display.features.shape[1] + 1, np.float32)  # rows may be padded with zeros
-    relevance[: sent["relevance"].size - 1] = sent["relevance"][:-1]
-    relevance[-1] = sent["relevance"][-1]
+    relevance = padded(sent["relevance"], display.features.shape[1])
     divisors = np.empty((records.clients, parts, display.ranks))
     unsent = np.zeros((sums["gradient"].shape[0], display.ranks))
     expected = Expected(sums["gradient"], sums.get("examined", unsent), sums.get("impressions", unsent.copy()))

@@ -19,7 +19,7 @@ from fultr.federated.privacy.stage import Shapes, Stage, Sums
 from fultr.federated.privacy.vector import blocks_of, deviations, packed, unpacked
 
 _FOLLOWS = 0.2  # how fast the bound follows the quantile, per round (Andrew et al. 2021)
-_COUNTS = ("examined", "impressions")
+_COUNTS = ("examined", "impressions", "affine")
 _SHAPE = "shape "
 
 

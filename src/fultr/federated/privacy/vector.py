@@ -26,14 +26,18 @@ _SHARES = {  # of the squared norm, relative to each other: of those that are th
     ("gradient",): 0.1,
     ("examined", "impressions"): 0.1,
     ("pairs",): 0.2,
+    ("affine",): 0.1,
     ("marginals",): 0.04,
     ("judged",): 0.04,
+    ("weighed",): 0.02,
     ("unclipped",): 0.02,
 }
 _BOUNDS = {
     "gradient": "gradient_bound",
     "examined": "counts_bound",
     "pairs": "counts_bound",
+    "affine": "counts_bound",
+    "weighed": "counts_bound",
     "marginals": "marginals_bound",
 }
 
