@@ -384,6 +384,21 @@ def _reaches_sooner(claim: Claim, lines: Lines) -> Verdict:
     return _greater(claim, [_Difference(what, line.at(due) - goals, 0.0)], tail)
 
 
+def _shows_no_worse(claim: Claim, lines: Lines) -> Verdict:
+    """On the way, users are never shown worse than by the first logging policy, by more than `margin`."""
+    name, margin = claim.lines[0], _margin(claim)
+    line = lines[name]
+    if line.shown is None or not line.shown.size:
+        raise _InconclusiveError(f"{name} has no rounds in which users were shown anything.")
+    points = zip(line.rounds[1:], line.shown.T, strict=True)
+    answer, one, worst = _least([_Difference(f"in round {t},", values + margin, 0.0) for t, values in points])
+    lead = f"What {name} shows minus what the first logging policy shows is, at its worst {one.what}"
+    last = f"; in the last one it is {estimate(line.shown[:, -1])}"
+    low, high = worst.interval
+    numbers = (worst.mean - margin, low - margin, high - margin)
+    return _verdict(claim, answer, numbers, worst.p_value, worst.repeats, lead, last)
+
+
 _LITTLE = 0.002  # NDCG; smaller differences do not matter
 
 KINDS = {
@@ -399,6 +414,7 @@ KINDS = {
     "crosses": Kind(_crosses, _LITTLE, since=0.2),
     "reaches-sooner": Kind(_reaches_sooner, 1.0),
     "matters-more": Kind(_matters_more, _LITTLE, lines=(2, 2), than=(2, 2)),
+    "shows-no-worse": Kind(_shows_no_worse, 0.005, than=(0, 0), test="paired t test of the worst round"),
 }
 """The kinds of claims. Unless stated otherwise, a difference that is surely less than `margin` is too small to matter,
 and a claim that it exists does not hold."""

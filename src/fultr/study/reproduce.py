@@ -207,7 +207,8 @@ def _tuning_tasks(experiment: Experiment, line: Line, source: Source) -> list[Ta
 
 
 def _measured(runs: list[Result]) -> Measured:
-    return Measured(runs[0].rounds, np.stack([run.ndcg["test"] for run in runs]))
+    shown = [run.online["displayed"] - run.online["policy"] for run in runs if run.online]
+    return Measured(runs[0].rounds, np.stack([run.ndcg["test"] for run in runs]), np.stack(shown) if shown else None)
 
 
 def _results(

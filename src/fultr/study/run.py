@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,13 @@ from fultr.study.simulate import Simulation, simulate
 class Result:
     """What a run measured: mean NDCG@k over the queries of a split ("valid", "test") after some rounds.
 
-    What is no curve, such as λLinear, has one point, at round 0.
+    What is no curve, such as λLinear, has one point, at round 0. `online` is "displayed" and "policy" of
+    `Simulation.online`, a point for each round but the first; empty where nothing was displayed.
     """
 
     rounds: Int64s
     ndcg: dict[str, Float64s]
+    online: dict[str, Float64s] = field(default_factory=dict)
 
 
 def train(
@@ -113,7 +115,8 @@ def perform(
             checkpoint_every=checkpoint_every,
             threads=threads,
         )
-        return Result(run.curve.rounds, run.curve.ndcg)
+        online = {"displayed": run.online.displayed, "policy": run.online.policy}
+        return Result(run.curve.rounds, run.curve.ndcg, online)
     if settings.algorithm == "random-ranking":
         level = {split: _random_ndcg(getattr(data, split), settings.k, seed) for split in splits}
     else:

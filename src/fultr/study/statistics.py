@@ -22,6 +22,8 @@ class Measured:
     Attributes:
         rounds: where the curves were measured, ascending; a constant level (λLinear) has one point, round 0.
         ndcg: [repeats, points].
+        shown: [repeats, points - 1] NDCG@k of what users were shown in the rounds that led to the points after the
+            first, minus that of what the first logging policy shows for the same impressions; None: nothing was shown.
 
     >>> Measured(np.array([0, 10]), np.array([[0.4, 0.5], [0.4, 0.6]])).final.tolist()
     [0.5, 0.6]
@@ -29,6 +31,7 @@ class Measured:
 
     rounds: Int64s
     ndcg: Float64s
+    shown: Float64s | None = None
 
     def __post_init__(self) -> None:
         if self.rounds.ndim != 1 or not self.rounds.size or np.any(np.diff(self.rounds) <= 0) or self.rounds[0] < 0:
@@ -37,6 +40,8 @@ class Measured:
             raise FultrError(f"ndcg: expected one or more repeats of {self.rounds.size}, found shape {self.ndcg.shape}")
         if not np.isfinite(self.ndcg).all():
             raise FultrError("ndcg: expected finite numbers, found NaN or infinity")
+        if self.shown is not None and self.shown.shape != self.ndcg[:, 1:].shape:
+            raise FultrError(f"shown: expected shape {self.ndcg[:, 1:].shape}, found {self.shown.shape}")
 
     @property
     def final(self) -> Float64s:

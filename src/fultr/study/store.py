@@ -107,7 +107,8 @@ class Store:
             if content["run"] != task.identity:
                 return None
             ndcg = {split: np.array(values, np.float64) for split, values in content["ndcg"].items()}
-            return Result(np.array(content["rounds"], np.int64), ndcg)
+            online = {name: np.array(values, np.float64) for name, values in content["online"].items()}
+            return Result(np.array(content["rounds"], np.int64), ndcg, online)
         except (OSError, ValueError, KeyError, TypeError):
             return None  # the run of a damaged file is repeated
 
@@ -117,6 +118,7 @@ class Store:
             "run": task.identity,
             "rounds": result.rounds.tolist(),
             "ndcg": {split: values.tolist() for split, values in result.ndcg.items()},
+            "online": {name: values.tolist() for name, values in result.online.items()},
         }
         with written_whole(self._file(task)) as temporary:
             temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
