@@ -133,7 +133,7 @@ def test_resizing_keeps_the_ratio_of_rounds():
             "clients = 50",
             'propensity = "gess"',
             6,
-            "known, none, personal, pooled, shrunk, power-law, harvested, or one",
+            "known, none, personal, pooled, shrunk, power-law, harvested, trust, or one",
         ),
         ("clients = 50", "propensity = [1, 0.5]", 6, "propensity: expected 5 numbers, one per displayed rank; found 2"),
         ("server_rate = [1.0]", "repeats = true", 11, "tuning.repeats: expected a whole number, at least 1"),

@@ -157,9 +157,14 @@ class Records:
 
 def packed(features: Float32s, rows: Int64s) -> Float32s:
     """The given rows, copied to lie one after the other, each padded with zeros to whole cache lines."""
-    lines = -(-features.shape[1] // 16)
-    memory = np.zeros(rows.size * lines * 16 + 16, np.float32)
-    skip = -(memory.ctypes.data // 4) % 16
-    block = memory[skip : skip + rows.size * lines * 16].reshape(rows.size, lines * 16)
+    block = aligned_rows(rows.size, features.shape[1])
     block[:, : features.shape[1]] = features[rows]
     return block
+
+
+def aligned_rows(rows: int, features: int) -> Float32s:
+    """Zeros: room for so many rows of features, each of whole cache lines."""
+    lines = -(-features // 16)
+    memory = np.zeros(rows * lines * 16 + 16, np.float32)
+    skip = -(memory.ctypes.data // 4) % 16
+    return memory[skip : skip + rows * lines * 16].reshape(rows, lines * 16)

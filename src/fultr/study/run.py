@@ -163,7 +163,11 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
                 client += 2e-5 + size * 2e-8
             if fedips.privacy is not None:
                 client += size * (8e-7 if fedips.privacy.mode == "distributed" else 2e-8)
-            return settings.rounds * settings.clients * client + points * evaluated * size / width + 0.2
+            if settings.showing.exploration != "none":
+                client += settings.sessions.queries * (2e-7 + settings.displayed * width * 1.5e-9)
+            every = settings.showing.refresh
+            scored = settings.rounds / every * train.documents * size * 5e-10 if every is not None else 0.0
+            return settings.rounds * settings.clients * client + scored + points * evaluated * size / width + 0.2
         case "lambda-linear":
             return settings.lambda_linear.lambda_epochs * (train.documents * width * 1e-9 + evaluated) + 0.2
         case _:

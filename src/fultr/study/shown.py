@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numba import njit
 
-from fultr.clicks.log import Display
+from fultr.clicks.log import Display, aligned_rows
 from fultr.clicks.settings import ClickModel
 from fultr.core.arrays import Float32s, Float64s, Int32s, Int64s
 from fultr.core.threads import run_ranges
@@ -124,7 +124,12 @@ class Shown:
         documents = explored(
             showing, self.scores, self.data.offsets, self.display.documents, drawn, clients, seed=seed, round_=round_
         )
-        return Display.of_rows(self.data.features, documents)
+        there = documents >= 0
+        offsets = np.r_[0, np.cumsum(there.sum(axis=1))]
+        shown = np.where(there, offsets[:-1, np.newaxis] + np.arange(documents.shape[1]), -1)
+        block = aligned_rows(int(offsets[-1]), self.data.width)
+        _copy_changed(self.data.features, documents, np.full_like(documents, -1), shown, 0, 0, len(documents), block)
+        return Display(block, offsets, shown, documents)
 
 
 def _quality(judged: Judged, shown: Display) -> Float64s:
@@ -155,4 +160,6 @@ def _copy_changed(
     for q in range(begin, end):
         for rank in range(best.shape[1]):
             if best[q, rank] != documents[start + q, rank]:
-                block[shown[start + q, rank], : features.shape[1]] = features[best[q, rank]]
+                row, document = shown[start + q, rank], best[q, rank]
+                for f in range(features.shape[1]):
+                    block[row, f] = features[document, f]

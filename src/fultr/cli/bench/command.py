@@ -12,7 +12,7 @@ from fultr.cli.options import json_option
 if TYPE_CHECKING:
     from fultr.cli.bench.speed import Figure
 
-_USUAL = ("round", "estimate", "evaluate", "read", "device")
+_USUAL = ("round", "estimate", "refresh", "evaluate", "read", "device")
 
 
 @click.command()
@@ -22,12 +22,14 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits.
 
     Each benchmark is measured against a limit of the machine or other software, in the same run. Without an argument,
-    the first five are run; they take about 3 GB of memory and 1 GB of disk.
+    the first six are run; they take about 3 GB of memory and 1 GB of disk.
 
     \b
       round       a round of federated training, against reading the same
                   features from memory
       estimate    the estimation of propensities, against training
+      refresh     a ranker that becomes the logging policy, and exploration,
+                  against a round
       evaluate    NDCG of 32 rankers, against one
       read        reading a LETOR file, against scikit-learn
       device      the log of a device, against appending to a file

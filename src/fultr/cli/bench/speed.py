@@ -6,8 +6,8 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,10 @@ from fultr.federated.settings import Estimator, FedIPS
 from fultr.rankers.linear import Linear
 from fultr.rankers.linear_kernels import FAST
 from fultr.rankers.metrics import ndcg_of_rankers
-from fultr.study.policy import display, train_policy
+from fultr.study.policy import best_documents, display, train_policy
 from fultr.study.rounds import Simulated, collect
-from fultr.study.settings import FreshUsers
+from fultr.study.settings import FreshUsers, Showing
+from fultr.study.shown import Shown
 from fultr.study.users import attraction, cohorts
 
 
@@ -171,6 +172,43 @@ def _round_seconds(train: RankingData, clients: int = 2000, times: int = 41) -> 
     return dict(zip(work, np.median(seconds, axis=0).tolist(), strict=True))
 
 
+def _bench_refresh() -> list[Figure]:
+    """A ranker that becomes the logging policy, and exploration, against a round; on one thread."""
+    say("refresh: loading synthetic-yahoo")
+    train, model, cohort, rounds = load("synthetic-yahoo").train, ClickModel(), np.arange(2000), count()
+    users, linear = cohorts(FreshUsers(), train, model, cohort.size, 0), Linear(train.width)
+    weights = train_policy(train)
+    scores = np.empty(train.documents, np.float32)
+    best_documents(train, linear, weights, scores=scores)
+    shown = Shown.first(train, display(train, weights), model, 5, 0, scores)
+    other = (weights * (1 + 0.1 * np.random.default_rng(0).standard_normal(train.width))).astype(np.float32)
+    sent, rankers = Broadcast(linear.initial(), {}, {}), cycle([other, weights])
+
+    def a_round(showing: Showing, first: Shown) -> Callable[[], object]:
+        fixed = (FedIPS(), linear, shown.display, PositionBased(), shown.attraction, users, Sessions(), 0, 1)
+        run = Simulated(*fixed, showing=showing, shown=first, before=shown.quality)
+        return lambda: collect(run, next(rounds), sent, cohort)
+
+    work = {
+        "round": a_round(Showing(), replace(shown, scores=None)),
+        "refresh": lambda: shown.refreshed(0, linear, next(rankers), "again", threads=1),
+        "pairs": a_round(Showing(exploration="pairs"), shown),
+        "plackett-luce": a_round(Showing(exploration="plackett-luce"), shown),
+        "reading": lambda: _sum(train.features.reshape(-1)),
+    }
+    seconds = [[_best(one, 1) for one in work.values()] for _ in range(12)]  # in turn, as the machine's speed varies
+    took = dict(zip(work, np.min(seconds, axis=0).tolist(), strict=True))
+    return [
+        Figure("round of 2,000 clients, synthetic-yahoo, one thread", took["round"] * 1e3, "ms"),
+        Figure("refresh: all documents scored, what changed is copied", took["refresh"] * 1e3, "ms"),
+        Figure("  refresh / reading all features once", took["refresh"] / took["reading"], ""),
+        Figure("  refresh / round", took["refresh"] / took["round"], ""),
+        Figure("  refresh every 10 rounds / round", took["refresh"] / took["round"] / 10, "", "at most 1.5"),
+        Figure("round with pairs in random order / round", took["pairs"] / took["round"], ""),
+        Figure("round with Plackett-Luce exploration / round", took["plackett-luce"] / took["round"], ""),
+    ]
+
+
 def _bench_evaluate() -> list[Figure]:
     """NDCG of 32 rankers against NDCG of one."""
     say("evaluate: loading synthetic-yahoo")
@@ -235,6 +273,7 @@ def _scikit_learn_reader() -> Callable[..., Any]:
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "round": _bench_round,
     "estimate": _bench_estimate,
+    "refresh": _bench_refresh,
     "evaluate": _bench_evaluate,
     "read": _bench_read,
 }
