@@ -124,6 +124,7 @@ def federation(tmp_path_factory) -> Iterator[Deployment]:
         toml.write_text(toml.read_text().replace("ranker_poll = 600.0", "ranker_poll = 0.5"))
         toml.write_text(toml.read_text().replace("slowest_poll = 15.0", "slowest_poll = 1.0"))
     with time_limit(500), running(folder, 120) as deployment:
+        wait_for(lambda: all((node.folder / "number").exists() for node in made.nodes))
         yield deployment
 
 

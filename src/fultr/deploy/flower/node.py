@@ -130,8 +130,7 @@ def _listen(
                 stop.wait(until - time.monotonic())
                 continue
             look = min(look, time.monotonic() + _AFTER_TASK)
-            if not _reply(folder, settings, fleet, letter, tell, identity):
-                stop.wait(_AFTER_REFUSAL)
+            stop.wait(_reply(folder, settings, fleet, letter, tell, identity))
 
 
 def _identity(folder: Path) -> SumIdentity | None:
@@ -148,15 +147,16 @@ def _reply(
     letter: Letter,
     tell: Callable[[Told], None],
     identity: SumIdentity | None,
-) -> bool:
-    """Answer a message; False if it was refused."""
+) -> float:
+    """Answer a message; how long to rest after it: what comes sooner than the policy allows would be refused."""
     from fultr.device.mailbox import answer_message  # what trains is loaded when there is something to train
     from fultr.federated.wire import REFUSAL
 
-    begun = time.monotonic()
+    begun, rest = time.monotonic(), _AFTER_REFUSAL
     try:
         policy = DevicePolicy.read(folder / "node.toml")  # its owner may have changed it
         content, words = answer_message(folder / settings.log, letter.content, policy, letter.run, identity)
+        rest = _AFTER_REFUSAL if content == REFUSAL else min(policy.seconds_apart, _AFTER_REFUSAL)
     except FultrError as error:
         content, words = REFUSAL, f"refused all tasks until the policy is mended: {error}"
     seconds = time.monotonic() - begun
@@ -165,7 +165,7 @@ def _reply(
         fleet.send(letter, content, seconds)
     except httpx.HTTPStatusError as error:  # the run has ended meanwhile, or nobody waits any more
         tell(Told("task", f"the SuperLink did not take the answer (status {error.response.status_code})"))
-    return content != REFUSAL
+    return rest
 
 
 def _look_for_ranker(folder: Path, settings: NodeSettings, fleet: Fleet) -> str:
