@@ -28,6 +28,7 @@ from .rankers.export import to_onnx as to_onnx
 from .rankers.lambda_linear import train_lambda_linear as train_lambda_linear
 from .rankers.metrics import ndcg as ndcg
 from .rankers.metrics import summarise as summarise
+from .rankers.model import ModelSettings as ModelSettings
 from .rankers.ranker import Ranker as Ranker
 from .rankers.versions import Versions as Versions
 from .rankers.versions import read_ranker as read_ranker

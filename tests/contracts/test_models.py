@@ -32,7 +32,10 @@ FEATURES = 7
 TRAINING = training_with("hinge", "rank", 0.05, 1)
 
 # What to try of each model: settings that are not the defaults, if it has any.
-TRIED: dict[str, tuple[ModelSettings, ...]] = {"linear": (ModelSettings("linear"),)}
+TRIED: dict[str, tuple[ModelSettings, ...]] = {
+    "linear": (ModelSettings("linear"),),
+    "mlp": (ModelSettings("mlp", hidden=5), ModelSettings("mlp", hidden=3, hidden_layers=2)),
+}
 EVERY = [pytest.param(settings, id=str(settings)) for tried in TRIED.values() for settings in tried]
 
 

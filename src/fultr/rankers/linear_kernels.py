@@ -104,7 +104,7 @@ class Displayed(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def _metric_slope(discounted: bool, h: float) -> float:
+def metric_slope(discounted: bool, h: float) -> float:
     """g'(1 + h): 1 for the rank; for g(r) = -1 / log2(1 + r), ln 2 / ((2 + h) ln(2 + h)^2)."""
     if not discounted:
         return 1.0
@@ -151,7 +151,7 @@ def _change_and_score_five(
 
 
 @njit(nogil=True, cache=True)
-def _change_and_score(
+def change_and_score(
     features: Float32s,
     weights: Float32s,
     changed: int,
@@ -240,9 +240,9 @@ def _train_client(
             for rank in range(credit.shape[1]):
                 if credit[i, rank] != 0:
                     trained = True
-                    _change_and_score(features, weights, changed, changed_end, changes, first, end, scores)
+                    change_and_score(features, weights, changed, changed_end, changes, first, end, scores)
                     h = loss_and_pulls(training.loss, scores, end - first, shown[q, rank] - first, changes)
-                    step = training.learning_rate * credit[i, rank] * _metric_slope(training.discounted, h)
+                    step = training.learning_rate * credit[i, rank] * metric_slope(training.discounted, h)
                     for d in range(end - first):
                         changes[d] *= np.float32(step)
                     changed, changed_end = first, end

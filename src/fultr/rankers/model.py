@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fultr.core.arrays import Float32s, Float64s
     from fultr.rankers.training import Training
 
-MODELS = Kinds("model", {"linear": "fultr.rankers.linear:Linear"})
+MODELS = Kinds("model", {"linear": "fultr.rankers.linear:Linear", "mlp": "fultr.rankers.mlp:MLP"})
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,14 @@ class ModelSettings:
     other settings make no difference to it.
 
     Attributes:
-        kind: the model's name.
+        kind: "linear", or "mlp": a linear ranker plus hidden layers (`fultr.rankers.mlp`).
+        hidden: units of each hidden layer ("mlp").
+        hidden_layers: how many there are ("mlp").
     """
 
     kind: str = setting("linear", "Model of the ranker.", choices=MODELS)
+    hidden: int = setting(64, "Units of a hidden layer (mlp).", least=1, most=4096)
+    hidden_layers: int = setting(1, "Hidden layers (mlp).", least=1, most=2)
 
     def __post_init__(self) -> None:
         check(self)

@@ -18,7 +18,7 @@ from fultr.core.checks import SettingError
 from fultr.core.kinds import Kinds
 from fultr.rankers.model import ModelSettings, built
 
-PLAIN = Kinds("model", {"linear": "fultr.rankers.plain:PlainLinear"})
+PLAIN = Kinds("model", {"linear": "fultr.rankers.plain:PlainLinear", "mlp": "fultr.rankers.mlp_plain:PlainMLP"})
 """Every model of `fultr.rankers.model.MODELS`, by name."""
 
 MOST_WEIGHTS = 1_000_000
@@ -120,10 +120,15 @@ def plain_size(model: ModelSettings | str, features: int) -> int:
     64
     """
     plain: Plain = built(PLAIN, model, features)
-    size = sum(map(math.prod, plain.parts.values()))
+    size = size_of(plain)
     if size > MOST_WEIGHTS:
         raise SettingError("model", f"expected at most {MOST_WEIGHTS:,} weights, found {size:,}: {plain}")
     return size
+
+
+def size_of(plain: Plain) -> int:
+    """How many weights there are in all parts."""
+    return sum(map(math.prod, plain.parts.values()))
 
 
 def parts_of(plain: Plain, weights: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ _USUAL = ("round", "estimate", "refresh", "evaluate", "read", "device")
 
 
 @click.command()
-@click.argument("what", nargs=-1, type=click.Choice([*_USUAL, "privacy", "flower", "deployment", "scale"]))
+@click.argument("what", nargs=-1, type=click.Choice([*_USUAL, "models", "privacy", "flower", "deployment", "scale"]))
 @json_option
 def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits.
@@ -33,6 +33,8 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
       evaluate    NDCG of 32 rankers, against one
       read        reading a LETOR file, against scikit-learn
       device      the log of a device, against appending to a file
+      models      a round with each model of rankers, against linear ones; neural
+                  rankers against NumPy, and JAX if it is installed
       privacy     secure sums of 10, 100 and 1,000 devices: milliseconds of a
                   device and seconds of the server; needs
                   pip install 'fultr[flower]'
@@ -59,6 +61,10 @@ def _measured(name: str) -> list[Figure]:
             from fultr.cli.bench.device import device_log
 
             return [speed.Figure(*row) for row in device_log()]
+        case "models":
+            from fultr.cli.bench.models import models
+
+            return [speed.Figure(*row) for row in models()]
         case "privacy":
             from fultr.cli.bench.privacy import secure_sums
 
