@@ -21,8 +21,8 @@ from fultr.federated.messages import Task, check_said
 from fultr.federated.settings import FedIPS
 from fultr.federated.wire import read_task, task_bytes
 from fultr.rankers.export import check_onnx, to_json, to_onnx
-from fultr.rankers.model import MODELS, ModelSettings, model_named, own_settings
-from fultr.rankers.plain import PLAIN, PlainRanker, plain_size
+from fultr.rankers.model import MODELS, ModelSettings, built, model_named, own_settings
+from fultr.rankers.plain import PLAIN, PlainRanker, parts_of, plain_size
 from fultr.rankers.ranker import Ranker, digest_of
 from fultr.rankers.training import training_with
 from fultr.rankers.versions import Versions
@@ -35,8 +35,13 @@ TRAINING = training_with("hinge", "rank", 0.05, 1)
 TRIED: dict[str, tuple[ModelSettings, ...]] = {
     "linear": (ModelSettings("linear"),),
     "mlp": (ModelSettings("mlp", hidden=5), ModelSettings("mlp", hidden=3, hidden_layers=2)),
+    "random-trees": (
+        ModelSettings("random-trees", linear_rounds=0, tree_rounds=6, depth=3, trees=7),
+        ModelSettings("random-trees", linear_rounds=1, tree_rounds=2, depth=2, trees=3),
+    ),
+    "histogram-trees": (ModelSettings("histogram-trees", linear_rounds=0, tree_rounds=7, depth=3),),
 }
-EVERY = [pytest.param(settings, id=str(settings)) for tried in TRIED.values() for settings in tried]
+EVERY = [pytest.param(settings, id=f"{name}-{i}") for name, tried in TRIED.items() for i, settings in enumerate(tried)]
 
 
 def test_every_model_is_tried_and_has_its_plain_form():
@@ -52,7 +57,13 @@ def data():
 def random_weights(settings: ModelSettings, features: int, seed: int) -> np.ndarray:
     """Weights of every part that are not zero, of the sizes that a trained ranker's have."""
     gaussian = np.random.default_rng(seed).standard_normal(plain_size(settings, features))
-    return (gaussian / features**0.5).astype(np.float32)
+    weights = (gaussian / features**0.5).astype(np.float32)
+    if "tree_features" in (parts := parts_of(built(PLAIN, settings, features), weights)):  # which are whole numbers
+        parts["tree_features"][:] = np.random.default_rng(seed).integers(0, features, parts["tree_features"].shape)
+        grown = len(parts["tree_values"]) - (settings.trees if settings.kind == "random-trees" else 1)
+        parts["head"][:] = (settings.linear_rounds, grown, seed)
+        parts["tree_values"][grown:] = 0
+    return weights
 
 
 def rounding(settings: ModelSettings, features: int, weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -135,14 +146,14 @@ def test_updates_add_up_and_clients_without_credit_send_none(settings, data):
     credit = records.log.clicks.astype(np.float64)
     credit[:4] = 0  # the first client's
     weights = random_weights(settings, FEATURES, 1)
-    single, had = np.zeros((6, model.size)), np.zeros((6, 1))
+    single, had = np.zeros((6, model.update_size)), np.zeros((6, 1))
     model.add_updates(records, credit, weights, TRAINING, single, had)
     assert not single[0].any()
     assert had[0] == 0
     assert single[1:].any(axis=1).all()
-    total, count = np.zeros((1, model.size)), np.zeros((1, 1))
+    total, count = np.zeros((1, model.update_size)), np.zeros((1, 1))
     model.add_updates(records, credit, weights, TRAINING, total, count)
-    added = np.zeros(model.size)
+    added = np.zeros(model.update_size)
     for row in single:
         added += row
     np.testing.assert_array_equal(total[0], added)
@@ -155,7 +166,7 @@ def test_no_clicks_and_a_single_document_change_nothing(settings, data):
     """A document alone in its list is above no other, and its clicks teach nothing, but count."""
     model, records = model_named(settings, FEATURES), records_of(data, 3, 0.5)
     weights = random_weights(settings, FEATURES, 2)
-    update, trained = np.zeros((1, model.size)), np.zeros((1, 1))
+    update, trained = np.zeros((1, model.update_size)), np.zeros((1, 1))
     nothing = np.zeros(records.log.clicks.shape)
     model.add_updates(records, nothing, weights, TRAINING, update, trained)
     assert not update.any()
@@ -178,10 +189,16 @@ def test_training_on_clicks_raises_what_was_clicked(settings, data):
     model, records = model_named(settings, FEATURES), records_of(data, 1, 0.0)
     query = int(np.flatnonzero((records.display.shown >= 0).sum(axis=1) == 5)[0])
     log = ClickLog(np.full(300, query, np.int32), np.tile(np.uint8([0, 0, 0, 1, 0]), (300, 1)), np.array([0, 300]))
-    weights, total = model.initial(1), np.zeros((1, model.size))
-    model.add_updates(Records(log, records.display), log.clicks * 1.0, weights, TRAINING, total, np.zeros((1, 1)))
+    weights = model.initial(1)
+    for _ in range(6):
+        total = np.zeros((1, model.update_size))
+        model.add_updates(Records(log, records.display), log.clicks * 1.0, weights, TRAINING, total, np.zeros((1, 1)))
+        stepped = model.stepped(weights)
+        weights = weights.copy()
+        weights[:stepped] += total[0, :stepped]
+        weights = model.grown(weights, total[0])
     rows = records.display.features[records.display.shown[query], :FEATURES]
-    scores = model.scores((weights + total[0]).astype(np.float32)[np.newaxis], np.ascontiguousarray(rows))[:, 0]
+    scores = model.scores(weights[np.newaxis], np.ascontiguousarray(rows))[:, 0]
     assert scores.argmax() == 3
 
 
@@ -196,12 +213,12 @@ def test_a_run_has_the_same_bits_with_any_number_of_threads_and_is_saved_and_rea
     assert not np.array_equal(run.ranker.weights, model_named(settings, 64).initial())
     run.ranker.save(tmp_path / "ranker.json")
     back = Ranker.load(tmp_path / "ranker.json")
-    assert back.model == settings
+    assert built(PLAIN, back.model, 64) == built(PLAIN, settings, 64)
     assert back.weights.tobytes() == run.ranker.weights.tobytes()
     np.testing.assert_array_equal(back.score(data.test), run.ranker.score(data.test))
     version = Versions(tmp_path / "versions").write(run.ranker, parent=None, configuration={}, metrics={})
     found = Versions(tmp_path / "versions").read("latest")
-    assert found.ranker.model == settings
+    assert built(PLAIN, found.ranker.model, 64) == built(PLAIN, settings, 64)
     content = json.loads((tmp_path / "versions" / f"{found.name}.json").read_text())
     assert found.digest == version.digest == digest_of(content)
 
@@ -288,7 +305,7 @@ def test_devices_are_told_the_model(settings):
     task = Task(0, algorithm, Broadcast(weights, {}, {}), "schema", FEATURES, 5)
     read = read_task(task_bytes(task))
     assert read.algorithm.model == settings
-    assert read.arrays()["update"] == ((weights.size,), np.float32)
+    assert read.arrays()["update"] == ((read.model.update_size,), np.float32)
     with pytest.raises(SettingError, match="model: expected at most 1,000,000 weights"):
         plain_size(settings, 1_000_001)
     with pytest.raises(FultrError):

@@ -19,6 +19,7 @@ from fultr.federated.privacy.randomness import Randomness, Words
 from fultr.federated.privacy.settings import Privacy
 from fultr.federated.privacy.stage import Shapes, Sums, stage_of
 from fultr.federated.settings import StageSettings
+from fultr.rankers.model import TREES
 from fultr.study.fill_devices import PERIOD, fill_devices
 from fultr.study.seeded import SeededRandomness
 
@@ -102,6 +103,19 @@ def test_devices_and_simulation_give_the_same_bits(data, logs, tmp_path, bounded
     assert trained.weights.tobytes() == run.ranker.weights.tobytes()
 
 
+@pytest.mark.parametrize("model", TREES)
+@pytest.mark.parametrize("stage", ["none", "bounded"])
+def test_devices_and_simulation_grow_the_same_trees(data, logs, tmp_path, bounded, stage, model):
+    grown = {"model": model, "linear_rounds": 1, "tree_rounds": ROUNDS - 1, "depth": 1, "trees": 5}
+    settings = settings_of(data, propensity="shrunk", stage=stage, **grown)
+    trained = federate(LocalDevices(logs, replay=Replay(0.0, PERIOD)), settings, tmp_path)
+    users = fultr.FiniteUsers(DEVICES)
+    run = fultr.simulate(data, settings.algorithm(), clients=DEVICES, rounds=ROUNDS, population=users, splits=())
+    trees = 5 * (ROUNDS - 1) if model == "random-trees" else ROUNDS - 1
+    assert np.any(trained.weights[-2 * trees :], axis=None)
+    assert trained.weights.tobytes() == run.ranker.weights.tobytes()
+
+
 @pytest.fixture(scope="module")
 def many_logs(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("many")
@@ -111,10 +125,15 @@ def many_logs(data, tmp_path_factory):
 
 
 @pytest.mark.parametrize("mode", PRIVACY)
-@pytest.mark.parametrize(("propensity", "quantile"), [("none", 0), ("shrunk", 0.5)])
-def test_private_devices_and_simulation_give_the_same_bits(data, many_logs, tmp_path, mode, quantile, propensity):
+@pytest.mark.parametrize(
+    ("propensity", "quantile", "model"), [("none", 0, "linear"), ("shrunk", 0.5, "linear"), ("none", 0, "random-trees")]
+)
+def test_private_devices_and_simulation_give_the_same_bits(
+    data, many_logs, tmp_path, mode, quantile, propensity, model
+):
     noise = {"noise_multiplier": 1.0, "population": LEAST_COHORT, "participations": ROUNDS, "clip_quantile": quantile}
     chosen = {"privacy": mode, "cohort": LEAST_COHORT, "delta": 1e-5, "update_bound": 1.0, **noise}
+    chosen |= {"model": model, "linear_rounds": 1, "tree_rounds": ROUNDS - 1, "depth": 2, "trees": 2}
     settings = settings_of(data, propensity=propensity, secure_sums=mode == "distributed", **chosen)
     devices = LocalDevices(many_logs, replay=Replay(0.0, PERIOD), random=SeededRandomness(0))
     trained = federate(devices, settings, tmp_path, random=SeededRandomness(0))

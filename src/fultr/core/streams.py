@@ -46,6 +46,8 @@ class Purpose(IntEnum):
     CLIENT_NOISE = 18
     DROPOUTS = 19
     EXPLORATION = 20
+    SPLITS = 21
+    COLUMNS = 22
     BOOTSTRAP = 40
     HALVES = 41
     QUERY_KIND = 42

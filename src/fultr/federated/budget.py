@@ -26,7 +26,7 @@ def private_settings(settings: FederationSettings) -> FederationSettings:
     privacy = settings.algorithm().privacy
     if privacy is None:
         return settings
-    size = model_of(settings).size
+    size = model_of(settings).update_size
     privacy = settled(privacy, cohort=settings.cohort, rounds=settings.rounds, size=size)
     return replace(settings, stage=replace(settings.stage, privacy=privacy))
 

@@ -27,7 +27,7 @@ from fultr.federated.events import Event
 from fultr.federated.federation import FederationSettings, Waiting
 from fultr.federated.fedips import Server, broadcast, server_round
 from fultr.federated.judging import Comparison, Judgement, combined, compared, of_sum
-from fultr.federated.messages import Limits, Reply, Task, objection, rows_of
+from fultr.federated.messages import Limits, Reply, Task, check_update_size, objection, rows_of
 from fultr.federated.privacy.accountant import Guarantee
 from fultr.federated.privacy.randomness import SYSTEM, Randomness
 from fultr.federated.privacy.stage import Sums
@@ -140,6 +140,7 @@ def federate(
         random: where the server's noise comes from; only a simulation has anything but the operating system.
     """
     settings = private_settings(settings)
+    check_update_size(model_of(settings))
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = _State.load(folder, settings, _first(settings) if first is None else first)
@@ -280,7 +281,8 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object],
     trained = {name: rows for name, rows in answers.rows.items() if name != "judged"}
     private = algorithm.privacy is not None
     expected = settings.cohort if private else len(answers.accepted)
-    state.server = server_round(algorithm, state.server, trained, expected, random, summed=settings.secure_sums)
+    model = model_of(settings)
+    state.server = server_round(algorithm, model, state.server, trained, expected, random, summed=settings.secure_sums)
     state.done += 1
     state.repliers.append(sorted(spent.union(answers.accepted)))
     believed = broadcast(algorithm, state.server).estimation.get("pooled")

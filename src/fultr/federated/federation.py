@@ -25,6 +25,7 @@ from fultr.federated.settings import (
     StageSettings,
     check_aggregation,
     check_credit,
+    check_model,
     check_ranks,
     check_summable,
     propensity_setting,
@@ -122,6 +123,7 @@ class FederationSettings:
             found = f"{len(self.names)} texts, {len({*self.names} - {''})} of them different names"
             raise SettingError("feature_names", f"expected {self.features} different names, found {found}")
         plain_size(self.model, self.features)  # refuses too many weights
+        check_model(self.model, self.server, self.normalised)
         check_aggregation(self.aggregation, self.stage)
         if self.secure_sums:
             check_summable(self.aggregation)

@@ -50,7 +50,7 @@ class Server:
         estimation: Arrays = {}
         if isinstance(source, Estimator):
             estimation = ESTIMATORS[source.kind].init(source, model.features, displayed)
-        optimiser = initial_state(algorithm.server, weights.size)
+        optimiser = initial_state(algorithm.server, model.stepped(weights))
         stage = stage_of(algorithm.stage).init(_shapes(algorithm, model, displayed, judge))
         return cls(weights, optimiser, estimation, stage, {}, clipping.init(algorithm.training.clip_rule))
 
@@ -98,9 +98,9 @@ def broadcast(algorithm: FedIPS, server: Server) -> Broadcast:
 def nothing(algorithm: FedIPS, model: Model, displayed: int, rows: int = 1, *, judge: bool = False) -> Sums:
     """The sum of no replies: what clients send by name, each in its row or all in the only one.
 
-    "update" are the changes of the weights, "trained" counts the clients that had any credit; "weighed" is what a clip
-    is chosen by; the rest is the estimator's, and "judged", where clients judge w_t. A stage may have something else
-    travel instead.
+    "update" are the changes of the weights, or what trees grow from; "trained" counts the clients that had any credit;
+    "weighed" is what a clip is chosen by; the rest is the estimator's, and "judged", where clients judge w_t. A stage
+    may have something else travel instead.
     """
     shapes = stage_of(algorithm.stage).travels(_shapes(algorithm, model, displayed, judge))
     return {name: np.zeros((rows, *shape)) for name, shape in shapes.items()}
@@ -115,7 +115,7 @@ def _shapes(algorithm: FedIPS, model: Model, displayed: int, judge: bool) -> Sha
 def _unsaid(algorithm: FedIPS, model: Model, displayed: int, rows: int) -> Sums:
     """What clients have to say, before they and any stage have done anything."""
     source = algorithm.propensity
-    sums: Sums = {"update": np.zeros((rows, model.size)), "trained": np.zeros((rows, 1))}
+    sums: Sums = {"update": np.zeros((rows, model.update_size)), "trained": np.zeros((rows, 1))}
     if isinstance(source, Estimator):
         sums |= ESTIMATORS[source.kind].nothing(source, model.features, displayed, rows)
     return sums | clipping.nothing(algorithm.training.clip_rule, rows)
@@ -218,6 +218,7 @@ def _estimates(
 
 def server_round(
     algorithm: FedIPS,
+    model: Model,
     server: Server,
     replies: Sums,
     clients: float,
@@ -229,6 +230,7 @@ def server_round(
 
     Args:
         algorithm: FedIPS.
+        model: of the ranker.
         server: what the server knows.
         replies: one row per client, in the order of their numbers; for the mean, the sums of parts will do.
         clients: how many the cohort has, or is expected to have.
@@ -242,7 +244,11 @@ def server_round(
         _check_stage(algorithm.stage.stage, {name: array.shape for name, array in given.items()}, sums)
     divisor = clients if algorithm.average_over == "cohort" else sums["trained"][0]
     update = average(sums["update"], divisor)
-    weights, optimiser = step(algorithm.server, server.optimiser, server.weights, update)
+    weights, optimiser = server.weights, server.optimiser
+    if stepped := model.stepped(weights):
+        moved, optimiser = step(algorithm.server, optimiser, weights[:stepped], update[:stepped])
+        weights = np.concatenate([moved, weights[stepped:]])
+    weights = model.grown(weights, update)
     source, estimation = algorithm.propensity, server.estimation
     if isinstance(source, Estimator):
         estimation = ESTIMATORS[source.kind].server(source, estimation, sums, clients)

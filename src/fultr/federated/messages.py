@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fultr.clicks.log import Records
 from fultr.core.arrays import Float32s
-from fultr.core.checks import check_number
+from fultr.core.checks import SettingError, check_number
 from fultr.core.errors import FultrError, one_line
 from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, judgement, nothing
 from fultr.federated.privacy.private import vector_objection
@@ -26,7 +26,7 @@ from fultr.federated.privacy.settings import noise_of
 from fultr.federated.privacy.stage import Sums, stage_of
 from fultr.federated.settings import Estimator, FedIPS, check_ranks
 from fultr.rankers.model import Model, model_named
-from fultr.rankers.plain import plain_size
+from fultr.rankers.plain import MOST_WEIGHTS, plain_size
 
 _LARGEST_MARGINAL = 700.0  # logarithms of likelihoods, which are kept at 1e-300 or above
 _SHOWN = 40  # characters of a type: one with fields can be of any length
@@ -80,12 +80,25 @@ class Task:
         return {name: (shape, np.float32 if name == "update" else np.float64) for name, shape in shapes.items()}
 
 
+def check_update_size(model: Model) -> None:
+    """Refuse a model whose clients would send too much; memory for it is not asked for.
+
+    >>> check_update_size(model_named("histogram-trees", 10**5))
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: model: expected updates of at most 1,000,000 numbers, found 25,600,000
+    """
+    if model.update_size > MOST_WEIGHTS:
+        found = f"{model.update_size:,}"
+        raise SettingError("model", f"expected updates of at most {MOST_WEIGHTS:,} numbers, found {found}")
+
+
 def check_said(task: Task) -> None:
     """Refuse a task whose plain values cannot be one's; that costs nothing, whatever they are: not even weights."""
     check_number("round", task.round, least=0, most=2**53, whole=True)
     check_number("features", task.features, least=1, most=10**6, whole=True)
     check_number("displayed", task.displayed, least=1, most=1000, whole=True)
     plain_size(task.algorithm.model, task.features)
+    check_update_size(task.model)
     if not isinstance(task.schema, str):
         raise FultrError("schema: expected a digest")
     for name, asked in (("train", task.train), ("judge", task.judge)):

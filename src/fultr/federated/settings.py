@@ -16,7 +16,7 @@ from fultr.federated.optimisers import OPTIMISERS
 from fultr.federated.privacy import STAGES
 from fultr.federated.privacy.settings import NoPrivacy, Privacy, privacy_setting
 from fultr.rankers.losses import BOUND_NO_RANK, LOSSES
-from fultr.rankers.model import ModelSettings, model_setting
+from fultr.rankers.model import TREES, ModelSettings, model_setting
 
 Propensity: TypeAlias = Literal["known", "none"] | tuple[float, ...]
 """What clicks are divided by, where that is not estimated.
@@ -346,6 +346,19 @@ def check_summable(aggregation: Aggregation) -> None:
         )
 
 
+def check_model(model: ModelSettings, server: ServerOptimiser, normalised: bool) -> None:
+    """Refuse what trees cannot go with: they split values from 0 to 1, and grow on top of the weights themselves.
+
+    >>> check_model(ModelSettings("random-trees"), ServerOptimiser(averaged=0.5), normalised=True)
+    Traceback (most recent call last):
+    fultr.core.checks.SettingError: averaged: expected none with random-trees, which grow on the last weights
+    """
+    if model.kind in TREES and server.averaged is not None:
+        raise SettingError("averaged", f"expected none with {model.kind}, which grow on the last weights")
+    if model.kind in TREES and not normalised:
+        raise SettingError("model", f"expected features scaled to [0, 1] within each query for {model.kind}")
+
+
 @dataclass(frozen=True)
 class FedIPS:
     """The algorithm: local training, server optimiser, and what the paper leaves open.
@@ -383,6 +396,7 @@ class FedIPS:
 
     def __post_init__(self) -> None:
         check(self)
+        check_model(self.model, self.server, normalised=True)
         check_aggregation(self.aggregation, self.stage)
         check_credit(self.training, self.propensity)
         if self.stage.privacy != "none" and self.average_over == "repliers":

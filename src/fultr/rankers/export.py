@@ -46,12 +46,13 @@ def to_onnx(ranker: Ranker | Version) -> bytes:
         constants |= {"zero": np.array(0.0), "one": np.array(1.0)}
     nodes += given.plain.model.graph()
     nodes.append(Node("Cast", ("sums",), "scores", {"to": TensorProto.FLOAT}))
+    read = {name for node in nodes for name in node.inputs}
     graph = helper.make_graph(
         [helper.make_node(node.operator, node.inputs, [node.output], **node.attributes) for node in nodes],
         f"fultr {given.model.kind} ranker",
         [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["documents", width])],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["documents"])],
-        [numpy_helper.from_array(value, key) for key, value in constants.items()],
+        [numpy_helper.from_array(value, key) for key, value in constants.items() if key in read],
     )
     model = helper.make_model(
         graph,

@@ -16,6 +16,7 @@ from fultr.core.compiled import compiled_for
 from fultr.core.streams import Purpose, generator
 from fultr.core.threads import run_ranges
 from fultr.rankers.linear_kernels import Displayed, score_rows, train_clients
+from fultr.rankers.model import Descended
 from fultr.rankers.training import Training
 
 
@@ -26,7 +27,7 @@ def random_weights(features: int, seed: int) -> Float32s:
 
 
 @dataclass(frozen=True)
-class Linear:
+class Linear(Descended):
     """f_w(q, d) = w . x.
 
     Attributes:

@@ -19,12 +19,13 @@ from fultr.core.threads import run_ranges
 from fultr.rankers.linear_kernels import Displayed
 from fultr.rankers.mlp_kernels import Network, score_documents, train_clients
 from fultr.rankers.mlp_plain import PlainMLP
+from fultr.rankers.model import Descended
 from fultr.rankers.plain import parts_of, size_of
 from fultr.rankers.training import Training
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(Descended):
     """f_w(q, d) = w . x + v . relu(W x + b), or with two hidden layers w . x + v . relu(W' relu(W x + b) + b').
 
     Attributes:

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from fultr.core.arrays import Float32s, Float64s
     from fultr.rankers.training import Training
 
-MODELS = Kinds("model", {"linear": "fultr.rankers.linear:Linear", "mlp": "fultr.rankers.mlp:MLP"})
+MODELS = Kinds(
+    "model",
+    {
+        "linear": "fultr.rankers.linear:Linear",
+        "mlp": "fultr.rankers.mlp:MLP",
+        "random-trees": "fultr.rankers.trees:RandomTrees",
+        "histogram-trees": "fultr.rankers.trees:HistogramTrees",
+    },
+)
+
+TREES = ("random-trees", "histogram-trees")
+"""Models with trees, which grow on top of linear weights."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +38,41 @@ class ModelSettings:
     other settings make no difference to it.
 
     Attributes:
-        kind: "linear", or "mlp": a linear ranker plus hidden layers (`fultr.rankers.mlp`).
+        kind: "linear"; "mlp": a linear ranker plus hidden layers (`fultr.rankers.mlp`); "random-trees" and
+            "histogram-trees": a linear ranker plus boosted trees, whose splits are drawn, or found from sums per
+            feature and bin (`fultr.rankers.trees`).
         hidden: units of each hidden layer ("mlp").
         hidden_layers: how many there are ("mlp").
+        linear_rounds: that train the linear weights (trees).
+        tree_rounds: that grow trees, after those (trees).
+        depth: of a tree (trees).
+        shrinkage: the share of a Newton step that leaf values are; trees that grow at once divide it by the root of
+            their number (trees).
+        leaf_penalty: added to a leaf's curvature, as a share of that of all documents of a cohort (trees).
+        leaf_least: a leaf with a smaller share of that curvature has the value zero (trees).
+        document_limit: of what a displayed document of an impression adds to a sum, in clicks with credit 1 (trees).
+        trees: that grow at once, in one round ("random-trees").
+        bins: of a feature ("histogram-trees").
+        columns: share of the features that a tree may split by, drawn anew for each tree ("histogram-trees").
     """
 
     kind: str = setting("linear", "Model of the ranker.", choices=MODELS)
     hidden: int = setting(64, "Units of a hidden layer (mlp).", least=1, most=4096)
     hidden_layers: int = setting(1, "Hidden layers (mlp).", least=1, most=2)
+    linear_rounds: int = setting(100, "Rounds of the linear ranker that trees grow on top of (trees).", least=0)
+    tree_rounds: int = setting(200, "Rounds that grow trees (trees).", least=1, most=100_000)
+    depth: int = setting(4, "Depth of a tree (trees).", least=1, most=8)
+    shrinkage: float = setting(0.4, "Share of a Newton step that leaf values are (trees).", above=0, most=1)
+    leaf_penalty: float = setting(
+        0.025, "Added to a leaf's curvature, as a share of the cohort's (trees).", least=0, most=1
+    )
+    leaf_least: float = setting(
+        0.012, "Share of the cohort's curvature that a leaf needs to have a value (trees).", least=0, most=1
+    )
+    document_limit: float = setting(20.0, "Most that a displayed document adds to a sum (trees).", above=0)
+    trees: int = setting(30, "Trees that grow at once (random-trees).", least=1, most=10_000)
+    bins: int = setting(16, "Bins of a feature (histogram-trees).", least=2, most=256)
+    columns: float = setting(1.0, "Share of the features that a tree may split by (histogram-trees).", above=0, most=1)
 
     def __post_init__(self) -> None:
         check(self)
@@ -55,6 +93,10 @@ class Model(Protocol):
     @property
     def size(self) -> int:
         """How many weights it has."""
+
+    @property
+    def update_size(self) -> int:
+        """How many numbers a client sends in a round."""
 
     def initial(self, seed: int = 0, linear: Float32s | None = None) -> Float32s:
         """Weights to start from.
@@ -77,7 +119,35 @@ class Model(Protocol):
         totals: Float64s,
         trained: Float64s,
     ) -> None:
-        """Train each client of the records from the same weights; add its update to its row of `totals`."""
+        """Add what each client of the records sends, from the same weights, to its row of `totals`."""
+
+    def stepped(self, weights: Float32s) -> int:
+        """How many of the first weights the server optimiser moves in this round, by the update's first numbers."""
+
+    def grown(self, weights: Float32s, update: Float64s) -> Float32s:
+        """The weights after a round whose clients sent this on average, apart from what the server optimiser does."""
+
+
+class Descended:
+    """A model all of whose weights the server optimiser moves, and whose clients send changes of each."""
+
+    @property
+    def size(self) -> int:
+        """How many weights it has."""
+        raise NotImplementedError
+
+    @property
+    def update_size(self) -> int:
+        """How many numbers a client sends in a round."""
+        return self.size
+
+    def stepped(self, weights: Float32s) -> int:
+        """How many of the first weights the server optimiser moves in this round: all."""
+        return self.size
+
+    def grown(self, weights: Float32s, update: Float64s) -> Float32s:
+        """The weights after a round, apart from what the server optimiser does: as they are."""
+        return weights
 
 
 def model_named(model: ModelSettings | str, features: int) -> Model:

@@ -18,7 +18,15 @@ from fultr.core.checks import SettingError
 from fultr.core.kinds import Kinds
 from fultr.rankers.model import ModelSettings, built
 
-PLAIN = Kinds("model", {"linear": "fultr.rankers.plain:PlainLinear", "mlp": "fultr.rankers.mlp_plain:PlainMLP"})
+PLAIN = Kinds(
+    "model",
+    {
+        "linear": "fultr.rankers.plain:PlainLinear",
+        "mlp": "fultr.rankers.mlp_plain:PlainMLP",
+        "random-trees": "fultr.rankers.trees_plain:PlainRandomTrees",
+        "histogram-trees": "fultr.rankers.trees_plain:PlainHistogramTrees",
+    },
+)
 """Every model of `fultr.rankers.model.MODELS`, by name."""
 
 MOST_WEIGHTS = 1_000_000

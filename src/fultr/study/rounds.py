@@ -81,7 +81,9 @@ def run_round(run: Simulated, t: int, server: Server, *, watch: bool = False) ->
         there = survivors(run.dropouts, run.seed, t, cohort, privacy)
         replies = secure_total(run.algorithm.stage, replies, there, run.threads)
         expected -= 0 if privacy else int((~there).sum())  # with privacy, who replied must not show
-    after = server_round(run.algorithm, server, replies, expected, random, summed=run.secure_sums)  # line 11
+    after = server_round(  # line 11
+        run.algorithm, run.model, server, replies, expected, random, summed=run.secure_sums
+    )
     return after, watched
 
 

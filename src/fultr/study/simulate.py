@@ -21,7 +21,7 @@ from fultr.data.ranking import Splits
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.fedips import Server
 from fultr.federated.privacy.accountant import Guarantee, settled, spent
-from fultr.federated.settings import Estimator, FedIPS, check_ranks
+from fultr.federated.settings import Estimator, FedIPS, check_model, check_ranks
 from fultr.rankers.linear import Linear, random_weights
 from fultr.rankers.metrics import default_relevant_grade
 from fultr.rankers.model import Model, model_named
@@ -146,6 +146,7 @@ def simulate(
     for split in splits:
         check_choice("splits", split, ("valid", "test"))
     check_ranks(algorithm.training, algorithm.propensity, displayed)
+    check_model(algorithm.model, algorithm.server, data.normalised)
     check_sums(algorithm, secure_sums, dropouts)
     algorithm, cost = _private(algorithm, clients, rounds, population, adversaries, data.train.width, secure_sums)
     grade = click_model.relevant_grade
@@ -265,7 +266,7 @@ def _private(
         if privacy.secret_cohorts != (population.sampling == "poisson"):
             raise SettingError("sampling", "expected poisson with secret_cohorts, and only then")
         privacy = replace(privacy, population=population.users)
-    size = model_named(algorithm.model, features).size
+    size = model_named(algorithm.model, features).update_size
     privacy = settled(privacy, cohort=clients, rounds=rounds, size=size)
     stage = replace(algorithm.stage, privacy=privacy)
     return replace(algorithm, stage=stage), spent(privacy, cohort=clients, rounds=rounds, summed=summed)

@@ -107,7 +107,7 @@ def _own_rounds(clients: int, rounds: int) -> _Rounds:
     for t in range(rounds):
         begun = time.perf_counter()
         total, _ = collect(run, t, broadcast(run.algorithm, server), run.users.cohort(t))
-        server = server_round(run.algorithm, server, total, run.users.expected)
+        server = server_round(run.algorithm, run.model, server, total, run.users.expected)
         _note(done, server.weights, int(total["trained"].sum()), begun)
     return done
 
@@ -186,7 +186,7 @@ def _serve(grid: Grid, clients: int, rounds: int, done: _Rounds) -> None:
         for reply in sorted(replies, key=lambda reply: _whole(reply.content.metric_records["counts"]["client"])):
             total["update"][0] += reply.content.array_records["update"].to_numpy_ndarrays()[0]
             total["trained"] += _whole(reply.content.metric_records["counts"]["repliers"])
-        server = server_round(run.algorithm, server, total, run.users.expected)
+        server = server_round(run.algorithm, run.model, server, total, run.users.expected)
         _note(done, server.weights, int(total["trained"].sum()), begun)
 
 

@@ -24,11 +24,11 @@ from fultr.deploy.events import EventLog
 from fultr.deploy.flower.devices import FlowerDevices
 from fultr.deploy.folder import Deployment, load_deployment
 from fultr.deploy.release import judge_candidate, publish_first, read_releases
-from fultr.federated.budget import model_of
 from fultr.federated.events import Event
 from fultr.federated.federate import Trained, compare, federate
 from fultr.federated.federation import FederationSettings
-from fultr.rankers.model import model_named
+from fultr.rankers.model import built
+from fultr.rankers.plain import PLAIN
 from fultr.rankers.ranker import Ranker
 from fultr.rankers.versions import Version, Versions
 
@@ -76,8 +76,8 @@ def _compare(devices: FlowerDevices, settings: FederationSettings, deployment: D
     names = (last.candidate.name, last.stable.name)
     versions = Versions(deployment.folder / "state" / "versions")
     rankers = [versions.read(name).ranker for name in names]
-    model = model_of(settings)
-    if any(model_named(ranker.model, settings.features) != model for ranker in rankers):
+    model: Any = built(PLAIN, settings.model, settings.features)
+    if any(built(PLAIN, ranker.model, settings.features) != model for ranker in rankers):
         devices.tell(Event("compared", f"comparison: none, as one of the two is not a {model}"))
         return
     found = compare(devices, settings, state, *(ranker.weights for ranker in rankers), tell=devices.tell)
