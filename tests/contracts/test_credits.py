@@ -22,7 +22,8 @@ from fultr.federated.federate import task_of
 from fultr.federated.federation import FederationSettings
 from fultr.federated.fedips import Server
 from fultr.federated.messages import least_divisor, objection, reply_to
-from fultr.federated.settings import Estimator, FedIPS, LocalTraining
+from fultr.federated.privacy.settings import Privacy
+from fultr.federated.settings import Estimator, FedIPS, LocalTraining, StageSettings
 
 SHOWN = np.array([[0, 1, 2], [3, 4, -1]])
 FEATURES = np.random.default_rng(3).normal(size=(5, 4)).astype(np.float32)
@@ -263,9 +264,9 @@ def trained():
     """Weights of a short run with a credit and a source of propensities."""
     data = fultr.load("synthetic")
 
-    def run(credit: str, propensity: str, **training: Any) -> bytes:
-        algorithm = fultr.FedIPS(fultr.LocalTraining(credit=credit, **training), propensity=propensity)
-        weights = fultr.simulate(data, algorithm, clients=40, rounds=3, splits=()).ranker.weights
+    def run(credit: str, propensity: str, stage: StageSettings = StageSettings(), **training: Any) -> bytes:
+        algorithm = fultr.FedIPS(fultr.LocalTraining(credit=credit, **training), propensity=propensity, stage=stage)
+        weights = fultr.simulate(data, algorithm, clients=100, rounds=3, splits=()).ranker.weights
         assert np.isfinite(weights).all()
         assert weights.any()
         return weights.tobytes()
@@ -319,3 +320,10 @@ def test_a_device_sends_the_sums_of_the_rule_and_no_other(name, rule):
         assert reply.sums["weighed"].any() == (rule == "effective")  # rank K displays nothing here
         false = replace(reply, sums={**reply.sums, "weighed": -1 - reply.sums["weighed"]})
         assert str(objection(task, false)).startswith("weighed: ")
+
+
+def test_sums_for_credit_pass_through_privacy(trained):
+    """Noise on all that leaves, constants and clip included; other noise, other weights."""
+    noise = [Privacy("gaussian", noise_multiplier=z, population=10**6) for z in (0.1, 0.2)]
+    found = [trained("affine", "trust", clip_rule="last-rank", stage=StageSettings(privacy=each)) for each in noise]
+    assert found[0] != found[1]
