@@ -9,6 +9,7 @@ import pytest
 
 from fultr.core.errors import FultrError
 from fultr.federated.optimisers import OPTIMISERS as KINDS
+from fultr.federated.optimisers import USUAL_RATES
 from fultr.federated.optimisers.step import average, initial_state, ranker_of, step
 from fultr.federated.settings import ServerOptimiser
 
@@ -59,7 +60,16 @@ def plain_run(kind):
 
 
 def test_every_optimiser_is_in_the_table():
-    assert list(PLAIN) == list(KINDS)
+    assert list(PLAIN) == list(KINDS) == list(USUAL_RATES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_rate_an_optimiser_has_its_own(kind):
+    update = UPDATES[0]
+    for optimiser in (ServerOptimiser(kind), ServerOptimiser(kind, 0), ServerOptimiser(kind, USUAL_RATES[kind])):
+        moved, _ = step(optimiser, initial_state(optimiser, 3), np.zeros(3, np.float32), update)
+        direction, _ = KINDS[kind].direction(optimiser, KINDS[kind].init(optimiser, 3), update)
+        np.testing.assert_array_equal(moved, (USUAL_RATES[kind] * direction).astype(np.float32))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,5 +143,5 @@ def test_average_of_nobody_is_nothing():
 def test_bad_settings_are_named():
     with pytest.raises(FultrError, match=r'server: expected one of sgd, .*; found "rmsprop"'):
         ServerOptimiser("rmsprop")
-    with pytest.raises(FultrError, match="server_rate: expected a number, above 0, found 0"):
-        ServerOptimiser("sgd", 0)
+    with pytest.raises(FultrError, match=r"server_rate: expected a number, above 0, or 0: 1 \(sgd\), .*; found -1"):
+        ServerOptimiser("sgd", -1)

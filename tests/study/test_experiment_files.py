@@ -137,7 +137,7 @@ def test_resizing_keeps_the_ratio_of_rounds():
         ),
         ("clients = 50", "propensity = [1, 0.5]", 6, "propensity: expected 5 numbers, one per displayed rank; found 2"),
         ("server_rate = [1.0]", "repeats = true", 11, "tuning.repeats: expected a whole number, at least 1"),
-        ("server_rate = [1.0]", "server_rate = [[1.0]]", 11, "server_rate: expected a number, above 0, found the list"),
+        ("server_rate = [1.0]", "server_rate = [[1.0]]", 11, "server_rate: expected a number, above 0, or 0: "),
         ("tuned_at.rounds = 20", "tuned_at.rounds = [20]", 18, "rounds: expected a whole number, at least 1"),
         ("tuned_at.rounds = 20", "tuned_at.round = 20", 18, "unknown setting 'round'; did you mean rounds?"),
         ("tuning.server_rate = [0.01, 0.1]", "tuning.serverrate = [0.01]", 23, "did you mean server_rate?"),

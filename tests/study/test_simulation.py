@@ -63,7 +63,7 @@ def test_rounds_equal_plain_rounds(data, algorithm):
                 algorithm.propensity if isinstance(algorithm.propensity, str) else "", algorithm.propensity
             )
             updates.append(plain.client_update(plain.impressions_of(log, u), shown, p, weights, algorithm.training))
-        weights = (weights + algorithm.server.server_rate * np.mean(updates, axis=0)).astype(np.float32)
+        weights = (weights + algorithm.server.rate * np.mean(updates, axis=0)).astype(np.float32)
         scores = (data.test.features @ weights).astype(np.float32)
         expected = mean_over_queries(ndcg(scores, data.test)[:, np.newaxis])[0]
         assert run.curve.ndcg["test"][t + 1] == pytest.approx(expected, abs=0.02)  # a near tie may fall either way

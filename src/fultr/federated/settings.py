@@ -12,7 +12,7 @@ from fultr.core.settings import check, either, setting
 from fultr.federated.aggregation import AGGREGATIONS, OF_SUMS
 from fultr.federated.credit import CLIP_RULES, CREDITS
 from fultr.federated.estimators import ESTIMATORS, WITH_CONSTANTS, WITH_RELEVANCE
-from fultr.federated.optimisers import OPTIMISERS
+from fultr.federated.optimisers import OPTIMISERS, USUAL_RATES
 from fultr.federated.privacy import STAGES
 from fultr.federated.privacy.settings import NoPrivacy, Privacy, privacy_setting
 from fultr.rankers.losses import BOUND_NO_RANK, LOSSES
@@ -104,7 +104,7 @@ class ServerOptimiser:
         server: "sgd", w + eta_g Delta, is the paper's; "momentum" is FedAvgM (Hsu et al. 2019), m <- beta1 m + Delta,
             w + eta_g m; "adagrad", "adam" and "yogi" are FedAdagrad, FedAdam and FedYogi (Reddi et al. 2021,
             Algorithm 2; FedAdagrad without momentum, none with bias correction).
-        server_rate: eta_g.
+        server_rate: eta_g; None: the optimiser's own, see `rate`.
         beta1: decay of the average of updates (momentum, adam, yogi).
         beta2: decay of the average of squared updates (adam, yogi).
         tau: degree of adaptivity: added to the root of the squared updates, which start at tau squared.
@@ -116,7 +116,12 @@ class ServerOptimiser:
     """
 
     server: str = setting("sgd", "Server optimiser.", choices=OPTIMISERS)
-    server_rate: float = setting(1.0, "Learning rate of the server, eta_g.", above=0)
+    server_rate: float | None = setting(
+        None,
+        "Learning rate of the server, eta_g.",
+        above=0,
+        zero=", ".join(f"{rate:g} ({name})" for name, rate in USUAL_RATES.items()),
+    )
     beta1: float = setting(0.9, "Decay of the average of updates (momentum, adam, yogi).", least=0, below=1)
     beta2: float = setting(0.99, "Decay of the average of squared updates (adam, yogi).", least=0, below=1)
     tau: float = setting(0.001, "Degree of adaptivity (adagrad, adam, yogi).", above=0)
@@ -134,6 +139,15 @@ class ServerOptimiser:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def rate(self) -> float:
+        """eta_g.
+
+        >>> ServerOptimiser().rate, ServerOptimiser("adam").rate, ServerOptimiser("adam", 0.1).rate
+        (1.0, 0.03, 0.1)
+        """
+        return USUAL_RATES[self.server] if self.server_rate is None else self.server_rate
 
 
 @dataclass(frozen=True)
