@@ -21,5 +21,5 @@ OPTIMISERS = Kinds(
 )
 
 USUAL_RATES = {"sgd": 1.0, "momentum": 0.3, "adagrad": 0.1, "adam": 0.03, "yogi": 0.03}
-"""eta_g where none is given: 1 is the paper's average; with the default client rate the others come close to the best on
-`synthetic` and on `synthetic-yahoo` alike, where rates that are best on one lose on the other (docs/learning-more.md)."""
+"""eta_g where none is given, with the default client rate: 1 is the paper's average; docs/learning-more.md has what the
+others were tried with. Yogi's is Adam's, untried."""
