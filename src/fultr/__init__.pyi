@@ -15,14 +15,14 @@ from .data.load import load as load
 from .data.ranking import RankingData as RankingData
 from .device.log import DeviceLog as DeviceLog
 from .device.search import Search as Search
+from .federated.combining import Aggregation as Aggregation
+from .federated.combining import StageSettings as StageSettings
 from .federated.privacy.settings import Privacy as Privacy
-from .federated.settings import Aggregation as Aggregation
 from .federated.settings import Estimator as Estimator
 from .federated.settings import FedAvg as FedAvg
 from .federated.settings import FedIPS as FedIPS
 from .federated.settings import LocalTraining as LocalTraining
 from .federated.settings import ServerOptimiser as ServerOptimiser
-from .federated.settings import StageSettings as StageSettings
 from .rankers.export import to_json as to_json
 from .rankers.export import to_onnx as to_onnx
 from .rankers.lambda_linear import train_lambda_linear as train_lambda_linear

@@ -13,10 +13,10 @@ from fultr.core.errors import FultrError
 from fultr.device.local import LocalDevices
 from fultr.federated.aggregate import aggregated, parts_of, summed
 from fultr.federated.aggregation import AGGREGATIONS, OF_SUMS
+from fultr.federated.combining import Aggregation, StageSettings
 from fultr.federated.federate import federate
 from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.privacy import STAGES
-from fultr.federated.settings import Aggregation, StageSettings
 from fultr.study.fill_devices import PERIOD, fill_devices
 
 DEVICES, ROUNDS = 5, 3

@@ -16,6 +16,7 @@ from fultr.clicks.log import ClickLog, Display, Records
 from fultr.clicks.models.trust import Trust
 from fultr.core.checks import SettingError
 from fultr.federated.budget import model_of
+from fultr.federated.combining import StageSettings
 from fultr.federated.credit import CLIP_RULES, CREDITS, clipping
 from fultr.federated.credit.given import Given
 from fultr.federated.federate import task_of
@@ -23,7 +24,7 @@ from fultr.federated.federation import FederationSettings
 from fultr.federated.fedips import Server
 from fultr.federated.messages import least_divisor, objection, reply_to
 from fultr.federated.privacy.settings import Privacy
-from fultr.federated.settings import Estimator, FedIPS, LocalTraining, StageSettings
+from fultr.federated.settings import Estimator, FedIPS, LocalTraining
 
 SHOWN = np.array([[0, 1, 2], [3, 4, -1]])
 FEATURES = np.random.default_rng(3).normal(size=(5, 4)).astype(np.float32)

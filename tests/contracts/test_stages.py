@@ -11,6 +11,7 @@ import pytest
 
 import fultr
 from fultr.device.local import LocalDevices
+from fultr.federated.combining import StageSettings
 from fultr.federated.federate import federate
 from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.privacy import PRIVACY, STAGES
@@ -18,7 +19,6 @@ from fultr.federated.privacy.accountant import LEAST_COHORT
 from fultr.federated.privacy.randomness import Randomness, Words
 from fultr.federated.privacy.settings import Privacy
 from fultr.federated.privacy.stage import Shapes, Sums, stage_of
-from fultr.federated.settings import StageSettings
 from fultr.rankers.model import TREES
 from fultr.study.fill_devices import PERIOD, fill_devices
 from fultr.study.seeded import SeededRandomness

@@ -11,12 +11,12 @@ import pytest
 import fultr
 from fultr.core.errors import FultrError
 from fultr.device.local import LocalDevices
+from fultr.federated.combining import StageSettings
 from fultr.federated.federate import federate
 from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.privacy import accountant
 from fultr.federated.privacy.secure_sum import threshold
 from fultr.federated.privacy.settings import Privacy
-from fultr.federated.settings import StageSettings
 from fultr.study.fill_devices import PERIOD, fill_devices
 from fultr.study.seeded import SeededRandomness
 from fultr.study.settings import RunSettings

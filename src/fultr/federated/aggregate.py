@@ -12,8 +12,8 @@ import numpy as np
 from fultr.core.arrays import Arrays, Float64s
 from fultr.core.threads import chunk_bounds
 from fultr.federated.aggregation import AGGREGATIONS
+from fultr.federated.combining import Aggregation
 from fultr.federated.privacy.stage import Sums
-from fultr.federated.settings import Aggregation
 
 _PARTS = 16  # fixed, so that sums do not depend on the number of threads
 

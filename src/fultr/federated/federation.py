@@ -14,20 +14,17 @@ from fultr.core.files import written_whole
 from fultr.core.settings import REQUIRED, build, check, flatten, leaves, setting
 from fultr.core.settings_file import plain_names, read_settings
 from fultr.core.toml import parse_toml, read_text
+from fultr.federated.combining import Aggregation, StageSettings, check_aggregation, check_summable
 from fultr.federated.privacy.settings import Privacy
 from fultr.federated.settings import (
-    Aggregation,
     Estimator,
     FedIPS,
     LocalTraining,
     Propensity,
     ServerOptimiser,
-    StageSettings,
-    check_aggregation,
     check_credit,
     check_model,
     check_ranks,
-    check_summable,
     propensity_setting,
 )
 from fultr.rankers.model import ModelSettings, model_setting

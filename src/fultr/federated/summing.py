@@ -10,13 +10,13 @@ from typing import Protocol
 import numpy as np
 
 from fultr.core.errors import FultrError
+from fultr.federated.combining import StageSettings
 from fultr.federated.messages import Limits, Task
 from fultr.federated.privacy.enrolment import read_enrolment
 from fultr.federated.privacy.fixed_point import Block, Layout, Whole
 from fultr.federated.privacy.private import PrivateSum
 from fultr.federated.privacy.secure_sum import Masked, shares_for, unmask
 from fultr.federated.privacy.stage import Shapes, Sums, stage_of
-from fultr.federated.settings import StageSettings
 from fultr.federated.sum_wire import (
     Invitation,
     Question,

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from fultr.core.arrays import Arrays
 from fultr.core.errors import FultrError, one_line
 from fultr.core.settings import build, flatten, leaves
+from fultr.federated.combining import Aggregation
 from fultr.federated.fedips import Broadcast
 from fultr.federated.messages import Reply, Task
-from fultr.federated.settings import Aggregation, FedIPS, ServerOptimiser
+from fultr.federated.settings import FedIPS, ServerOptimiser
 
 REFUSAL = b"refused"
 """What a device sends that does not answer, whatever the reason."""

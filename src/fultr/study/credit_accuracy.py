@@ -127,7 +127,7 @@ def credit_errors(
                 records, used, Given.of(algorithm, sent.estimation, sent.credit)
             )
             cells += _cells(worth, relevant[log.queries], shown.shown[log.queries] >= 0)
-        server = server_round(algorithm, server, replies, clients.size)
+        server = server_round(algorithm, model, server, replies, clients.size)
     return errors_of(cells)
 
 

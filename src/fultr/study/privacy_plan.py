@@ -13,10 +13,10 @@ import numpy as np
 
 from fultr.core.errors import FultrError
 from fultr.data.ranking import Splits
+from fultr.federated.combining import Aggregation, StageSettings
 from fultr.federated.privacy.accountant import Guarantee, settled, spent
 from fultr.federated.privacy.factorisation import summed_deviation
 from fultr.federated.privacy.settings import Privacy, noise_of
-from fultr.federated.settings import Aggregation, StageSettings
 from fultr.study.run import train
 from fultr.study.settings import RunSettings
 

@@ -9,7 +9,8 @@ from typing import Any, Literal, get_args
 from fultr.clicks.settings import ClickModel, Sessions
 from fultr.core.checks import SettingError, check_number
 from fultr.core.settings import build, changed, check, either, flatten, leaves, setting
-from fultr.federated.settings import FedIPS, check_ranks, check_summable
+from fultr.federated.combining import check_summable
+from fultr.federated.settings import FedIPS, check_ranks
 from fultr.rankers.settings import LambdaLinear
 
 

@@ -13,12 +13,12 @@ from fultr.core.errors import FultrError
 from fultr.core.streams import Purpose, uniforms
 from fultr.core.threads import run_chunks
 from fultr.federated.aggregate import parts_of
+from fultr.federated.combining import StageSettings
 from fultr.federated.privacy.distributed import least_survivors
 from fultr.federated.privacy.fixed_point import added
 from fultr.federated.privacy.secure_sum import LEAST_DEVICES, threshold
 from fultr.federated.privacy.settings import Privacy
 from fultr.federated.privacy.stage import Sums
-from fultr.federated.settings import StageSettings
 from fultr.federated.summing import layout_for
 
 ATTEMPTS = 3

@@ -20,8 +20,8 @@ import numpy as np
 
 from fultr.core.arrays import Arrays, Float64s
 from fultr.federated.aggregate import lower_median, norms_of, summed
+from fultr.federated.combining import Aggregation
 from fultr.federated.privacy.stage import Sums
-from fultr.federated.settings import Aggregation
 
 _ROUNDS = 5  # whose medians are remembered
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fultr.core.arrays import Arrays
 from fultr.federated.aggregate import summed
+from fultr.federated.combining import Aggregation
 from fultr.federated.privacy.stage import Sums
-from fultr.federated.settings import Aggregation
 
 
 def total(settings: Aggregation, state: Arrays, rows: Sums) -> tuple[Sums, Arrays]:

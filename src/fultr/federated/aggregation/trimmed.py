@@ -8,8 +8,8 @@ import numpy as np
 
 from fultr.core.arrays import Arrays, Float64s
 from fultr.federated.aggregate import saying, summed
+from fultr.federated.combining import Aggregation
 from fultr.federated.privacy.stage import Sums
-from fultr.federated.settings import Aggregation
 
 
 def total(settings: Aggregation, state: Arrays, rows: Sums) -> tuple[Sums, Arrays]:

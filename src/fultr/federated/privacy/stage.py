@@ -12,10 +12,10 @@ from dataclasses import fields
 from typing import Protocol, TypeAlias
 
 from fultr.core.arrays import Float64s
+from fultr.federated.combining import StageSettings
 from fultr.federated.privacy import PRIVATE, STAGES
 from fultr.federated.privacy.randomness import Randomness, Words
 from fultr.federated.privacy.settings import Privacy
-from fultr.federated.settings import StageSettings
 
 Sums: TypeAlias = dict[str, Float64s]
 """Named arrays that add up. Those of clients have one row per client, or a single row in which they are added up."""
