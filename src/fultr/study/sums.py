@@ -29,7 +29,7 @@ def arrives(share: float, seed: int, t: int, attempt: int, clients: Int64s) -> B
     """Whose first message of an attempt at a round arrives: it follows from the seed and the client's number.
 
     >>> int(arrives(0.1, 0, 0, 1, np.arange(1000)).sum())
-    896
+    899
     """
     there: Bools = uniforms(seed, int(Purpose.DROPOUTS), (attempt << 40) + t, clients) >= share
     return there

@@ -36,7 +36,8 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
       models      a round with each model of rankers, against linear ones; neural
                   rankers against NumPy, and JAX if it is installed
       privacy     secure sums of 10, 100 and 1,000 devices: milliseconds of a
-                  device and seconds of the server; needs
+                  device and seconds of the server; rounds of 5 and 10 nodes
+                  with them and without; takes 5 minutes, and needs
                   pip install 'fultr[flower]'
       flower      a round, against the same in Flower's simulation engine;
                   needs pip install 'fultr[flower,ray]'
@@ -67,8 +68,9 @@ def _measured(name: str) -> list[Figure]:
             return [speed.Figure(*row) for row in models()]
         case "privacy":
             from fultr.cli.bench.privacy import secure_sums
+            from fultr.cli.bench.summed_rounds import flower_rounds
 
-            return [speed.Figure(*row) for row in secure_sums()]
+            return [speed.Figure(*row) for row in (*secure_sums(), *flower_rounds())]
         case "flower":
             from fultr.cli.bench.flower import flower_round
 

@@ -50,10 +50,13 @@ class SumKey:
         private: X25519.
         agreed: what it has in common with other devices, by their public keys. It is the same in every round, and
             takes longest; it is kept in memory alone.
+        derived: the keys of the latest session, by its digest and the other's public key: both messages need them.
+            Whoever could read them there could read the private key, too.
     """
 
     private: X25519PrivateKey
     agreed: dict[bytes, bytes] = field(default_factory=dict, repr=False)
+    derived: dict[bytes, dict[bytes, PairKeys]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def generate(cls) -> SumKey:
@@ -72,6 +75,15 @@ class SumKey:
             other: its public key.
             session: the digest of the session.
         """
+        if session not in self.derived:
+            self.derived.clear()
+            self.derived[session] = {}
+        known = self.derived[session]
+        if other not in known:
+            known[other] = self._derive(other, session)
+        return known[other]
+
+    def _derive(self, other: bytes, session: bytes) -> PairKeys:
         if other not in self.agreed:
             try:
                 self.agreed[other] = self.private.exchange(_library().X25519PublicKey.from_public_bytes(other))
