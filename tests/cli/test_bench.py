@@ -12,4 +12,4 @@ def test_secure_sums_are_measured_for_devices_and_server():
         "25 devices, all are neighbours: a device",
     ]
     assert [unit for _, _, unit, _ in rows] == ["ms", "ms", "ms", "ms", "ms", "s"] * 2
-    assert all(value > 0 for name, value, *_ in rows if "of it" not in name)  # that is a difference of two
+    assert all(value > 0 for _, value, *_ in rows)
