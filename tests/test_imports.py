@@ -21,9 +21,10 @@ PACKAGES = {
     "rankers": {"core", "data", "clicks"},
     "federated": {"core", "rankers", "clicks"},
     "device": {"core", "rankers", "clicks", "federated"},
+    "app": {"core", "rankers", "clicks", "device"},
     "study": {"core", "data", "rankers", "clicks", "federated", "device"},
     "deploy": {"core", "rankers", "clicks", "federated", "device"},
-    "cli": {"core", "data", "rankers", "clicks", "federated", "device", "study", "deploy"},
+    "cli": {"core", "data", "rankers", "clicks", "federated", "device", "app", "study", "deploy"},
 }
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path

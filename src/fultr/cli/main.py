@@ -25,6 +25,9 @@ class _Commands(LazyGroup):
     """All commands."""
 
     sections: ClassVar = {
+        "Search": [
+            Entry("search", "fultr.cli.search", "Search your own files, on your own machine."),
+        ],
         "Study in simulation": [
             Entry("run", "fultr.cli.experiments", "Compare FedIPS, FedAvg and λLinear across bias severities."),
             Entry("reproduce", "fultr.cli.experiments", "Rerun the paper: its figures, its claims, and more."),
@@ -77,6 +80,7 @@ def cli() -> None:
       fultr estimate CLICKLOG                 how biased a click log is
       fultr data inspect FOLDER               what a data set holds
       fultr deploy demo                       a federation of 5 devices, on Flower
+      fultr search index ~/Documents          search your own files
     """
 
 

@@ -1,0 +1,150 @@
+"""The commands `fultr search ...`: private search over one's own files."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fultr.cli.console import print_json, print_table, progress_bar, say
+from fultr.cli.lazy import OrderedGroup
+from fultr.cli.options import PATH, json_option
+from fultr.core.errors import FultrError, one_line
+
+if TYPE_CHECKING:
+    from fultr.app.index import Changes, Index
+
+_SHOWN_PROBLEMS = 20
+_dir_option = click.option(
+    "--dir", "folder", type=PATH, help="The application's folder.  [default: ~/.local/share/fultr/search]"
+)
+
+
+@click.group(cls=OrderedGroup)
+def search() -> None:
+    """Search your own files, on your own machine: see docs/app.md.
+
+    \b
+    Start with
+      fultr search index ~/Documents ~/Mail
+    """
+
+
+def _index(folder: Path | None) -> Index:
+    """The index, if what it takes is installed."""
+    try:
+        from fultr.app.home import Home
+        from fultr.app.index import Index
+    except ModuleNotFoundError as error:
+        raise FultrError(f"fultr search needs {error.name}: pip install 'fultr[app]'") from None
+    return Index(Home.at(folder))
+
+
+@search.command()
+@click.argument("folders", nargs=-1, type=PATH)
+@click.option("--exclude", "excludes", multiple=True, help="Leave out what this pattern names, as in .gitignore.")
+@_dir_option
+@json_option
+def index(folders: tuple[Path, ...], excludes: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
+    """Index FOLDERS, or bring the index of earlier ones up to date.
+
+    Text, Markdown, web pages, PDF, Office documents, mail (mbox, Maildir), source code and manual pages are indexed by
+    their content, other files by their name. What has not changed is not read again; a command that was interrupted
+    resumes. Links are not followed; hidden files and what .gitignore and .ignore name are left out.
+
+    \b
+    Examples
+      fultr search index ~/Documents ~/Mail
+      fultr search index ~/work --exclude 'build/' --exclude '*.log'
+      fultr search index
+    """
+    from fultr.app.text import shown
+
+    with _index(folder) as opened:
+        opened.add(folders, excludes)
+        if not opened.catalogue.folders():
+            raise FultrError("index: expected at least one folder, such as ~/Documents")
+        changes = _update(opened)
+        count = sum(opened.catalogue.counts().values())
+    if as_json:
+        print_json(
+            {
+                "read": changes.read,
+                "moved": changes.moved,
+                "removed": changes.removed,
+                "unchanged": changes.unchanged,
+                "problems": [[shown(path), why] for path, why in changes.problems],
+                "documents": count,
+            }
+        )
+        return
+    for path, why in changes.problems[:_SHOWN_PROBLEMS]:
+        say(f"{one_line(path, 400)}: {one_line(why)}")
+    if len(changes.problems) > _SHOWN_PROBLEMS:
+        say(f"and {len(changes.problems) - _SHOWN_PROBLEMS:,} more: fultr search status --problems")
+    say(
+        f"{changes.read:,} files read, {changes.moved:,} moved, {changes.removed:,} removed, {changes.unchanged:,} "
+        f"unchanged; {count:,} documents in all"
+    )
+
+
+def _update(opened: Index) -> Changes:
+    """Bring the index up to date, with a bar as soon as it is known how much there is to read."""
+    from fultr.app.index import Progress
+    from fultr.cli.console import Done
+
+    with ExitStack() as stack:
+        bar: list[Done] = []
+
+        def show(progress: Progress) -> None:
+            if not bar:
+                bar.append(stack.enter_context(progress_bar(progress.total, "Reading")))
+            bar[0](progress.done)
+
+        return opened.update(processes=os.cpu_count() or 1, on_progress=show)
+
+
+@search.command()
+@click.argument("folders", nargs=-1, required=True, type=PATH)
+@_dir_option
+def remove(folders: tuple[Path, ...], folder: Path | None) -> None:
+    """Take FOLDERS out of the index. The folders themselves stay as they are."""
+    with _index(folder) as opened:
+        for path in folders:
+            if not opened.catalogue.remove_folder(str(path.resolve())):
+                raise FultrError(f"{path}: is not indexed; see fultr search status")
+        changes = _update(opened)
+    say(f"{changes.removed:,} files removed from the index")
+
+
+@search.command()
+@click.option("--problems", is_flag=True, help="List the files that could not be read, and why.")
+@_dir_option
+@json_option
+def status(problems: bool, folder: Path | None, as_json: bool) -> None:
+    """Show what is indexed."""
+    from fultr.app.readers import KINDS
+    from fultr.app.text import shown
+
+    with _index(folder) as opened:
+        folders, excludes = opened.catalogue.folders(), opened.catalogue.excludes()
+        counts, found = opened.catalogue.counts(), opened.catalogue.problems()
+        size = sum(file.stat().st_size for file in opened.home.folder.rglob("*") if file.is_file())
+    if as_json:
+        listed = [[shown(path), why] for path, why in found]
+        print_json(
+            {"folders": list(map(shown, folders)), "excludes": excludes, "documents": counts, "bytes": size,
+             "problems": listed}
+        )  # fmt: skip
+        return
+    if problems:
+        for path, why in found:
+            print(f"{one_line(path, 400)}: {one_line(why)}")
+        return
+    rows = [["folder", one_line(path, 400)] for path in folders] + [["left out", pattern] for pattern in excludes]
+    rows += [[KINDS[kind].lower(), f"{count:,}"] for kind, count in counts.items()]
+    rows += [["could not be read", f"{len(found):,}"], ["size of the index", f"{size / 1e6:,.1f} MB"]]
+    print_table([["", "indexed"], *rows], left=2)
