@@ -422,3 +422,38 @@ def test_threads_search_and_click_while_versions_change(path, folder):
     for version, query in zip(found.versions, found.log.queries, strict=True):
         first = found.display.features[found.display.shown[query, 0], :2]
         assert first.tolist() == ([1.0, 0.0] if names[version] == (3.0, 7.0) else [0.0, 1.0])
+
+
+# Results that change while a query is typed, and why a result is where it is
+
+
+def test_results_that_are_not_shown_are_logged_when_they_are(path):
+    with Search(path, FEATURES, default={"a": 1.0}, displayed=2) as search:
+        typed = search.rank("piz", CANDIDATES, shown=False)
+        assert list(typed) == list(search.rank("pizza", CANDIDATES, shown=False)) == [CANDIDATES[i] for i in (1, 2, 0)]
+        assert search.log.stats().impressions == 0
+        assert typed.shown() == typed.shown() == 1
+        clicked = search.rank("pizza", CANDIDATES, shown=False)
+        assert clicked.clicked(1)
+        assert logged(search).log.clicks.tolist() == [[0, 0], [0, 1]]
+        assert search.rank("none", [], shown=False).shown() is None
+
+
+def test_contributions_add_up_to_the_score(path):
+    with Search(path, FEATURES, default={"a": 2.0, "b": -0.5}) as search:
+        results = search.rank("pizza", CANDIDATES)
+        # normalised: a is (0, 1, 1/2), b is (1, 0, 1/2)
+        assert [results.contributions(i) for i in range(3)] == [{"a": 2.0}, {"a": 1.0, "b": -0.25}, {"b": -0.5}]
+    with Search(path, FEATURES) as search:
+        assert search.rank("pizza", CANDIDATES).contributions(0) == {}
+
+
+def test_the_latest_searches_are_listed_with_their_clicks(path):
+    with Search(path, FEATURES, default={"a": 1.0}, hold_text=True) as search:
+        search.rank("first", CANDIDATES).clicked(2)
+        second = search.rank("second", CANDIDATES)
+        second.clicked(1)
+        second.clicked(0)
+        latest = search.log.latest(5)
+        assert [(one.text, one.clicks, one.documents) for one in latest] == [("second", (1, 2), 3), ("first", (3,), 3)]
+        assert [one.text for one in search.log.latest(1)] == ["second"]

@@ -38,7 +38,16 @@ from fultr.device.values import (
     query_hash,
     ranks_of_versions,
 )
-from fultr.device.view import DeviceStats, FeatureSchema, current_schema, export_lines, read_schemas, read_stats
+from fultr.device.view import (
+    DeviceStats,
+    FeatureSchema,
+    LoggedSearch,
+    current_schema,
+    export_lines,
+    read_latest,
+    read_schemas,
+    read_stats,
+)
 
 _EVERY, _PAUSE = 100, 3600.0  # retention is applied after this many impressions, or seconds, of this process
 _LARGEST_ID = 2**63 - 1
@@ -167,18 +176,8 @@ class DeviceLog:
         stored = matrix.tobytes()
         check = checksum(when, key, bits, documents, ranks, stored)
         kept = checked_text("text", text) if self._hold_text and text is not None else None
-        values = (
-            when,
-            key,
-            checked_text("version", version),
-            self._schema,
-            bits,
-            documents,
-            check,
-            kept,
-            ranks,
-            stored,
-        )
+        name = checked_text("version", version)
+        values = (when, key, name, self._schema, bits, documents, check, kept, ranks, stored)
         with self._connected() as connection:
             id_ = connection.execute(
                 "INSERT INTO impressions (time, query, version, schema, bits, documents, checksum, text, other_ranks, "
@@ -322,6 +321,11 @@ class DeviceLog:
         """How much the log holds."""
         with self._reader() as connection:
             return read_stats(connection, self.path, self._schema)
+
+    def latest(self, most: int) -> list[LoggedSearch]:
+        """The latest impressions with their clicks, the latest first: what a user may want to forget."""
+        with self._reader() as connection:
+            return read_latest(connection, most)
 
     def schemas(self) -> list[FeatureSchema]:
         """The features that the log has been opened with so far, and how many impressions have them."""

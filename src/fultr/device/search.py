@@ -107,24 +107,33 @@ class Search:
         """The name of the version in use, which impressions are logged with; "default" before the first."""
         return self._current().name
 
-    def rank(self, query: str | bytes | int, candidates: Iterable[Document]) -> Results[Document]:
+    def rank(
+        self, query: str | bytes | int, candidates: Iterable[Document], *, shown: bool = True
+    ) -> Results[Document]:
         """Rank a query's candidates, best first, equal ones in the order given; log what is to be displayed.
 
-        Call it when results are displayed: each call is an impression, except where there are no candidates.
+        Each call is an impression, except where there are no candidates.
+
+        Args:
+            query: what was searched for.
+            candidates: objects that the features are functions of.
+            shown: are the results displayed? False: nothing is logged until `Results.shown` is called, as when results
+                change with every letter that is typed.
         """
         if isinstance(query, bool) or not isinstance(query, str | bytes | int | np.integer):
             raise FultrError(f"query: expected text, bytes or a whole number, found {type(query).__name__}")
         documents = list(candidates)
         if not documents:
-            return Results(self, [], None, 0, self.version)
+            return Results(self, query, [], self._in_use, np.zeros((0, len(self._features.names)), np.float32))
         matrix = self._features.matrix(query, documents)
         if self.normalised:
             matrix = scaled(matrix)
         ranker = self._current()
         order = ranker.order(matrix)
-        shown = matrix[order[: self.displayed]]
-        impression = self._log_impression(query, shown, ranker.name)
-        return Results(self, [documents[i] for i in order], impression, len(shown), ranker.name)
+        results = Results(self, query, [documents[i] for i in order], ranker, matrix[order])
+        if shown:
+            results.shown()
+        return results
 
     def _current(self) -> _InUse:
         """The ranker to use now; reads the folder again if `current` has been replaced."""
@@ -210,12 +219,21 @@ class Results(Sequence[Document], Generic[Document]):
     """
 
     def __init__(
-        self, search: Search, documents: list[Document], impression: int | None, displayed: int, version: str
+        self,
+        search: Search,
+        query: str | bytes | int,
+        documents: list[Document],
+        ranker: _InUse,
+        features: Float32s,
     ) -> None:
         """Made by `Search.rank`."""
-        self.version = version
-        self._search, self._documents = search, documents
-        self._impression, self._displayed = impression, displayed
+        self.version = ranker.name
+        self._search, self._query, self._documents = search, query, documents
+        self._ranker, self._features = ranker, features
+        self._displayed = min(len(documents), search.displayed)
+        self._impression: int | None = None
+        self._tried = False
+        self._lock = threading.Lock()
 
     @overload
     def __getitem__(self, index: int) -> Document: ...
@@ -230,8 +248,38 @@ class Results(Sequence[Document], Generic[Document]):
     def __repr__(self) -> str:
         return f"Results({len(self)} documents, {self._displayed} displayed, {self.version})"
 
+    def shown(self) -> int | None:
+        """Log the impression, unless that was done before.
+
+        Returns:
+            Its number in the log; None if it could not be logged, or there is nothing to log.
+        """
+        with self._lock:
+            if not self._tried and self._displayed:
+                self._tried = True
+                first = self._features[: self._displayed]
+                self._impression = self._search._log_impression(self._query, first, self.version)
+            return self._impression
+
+    def contributions(self, index: int) -> dict[str, float]:
+        """What each feature adds to the score of the document at an index: why it is where it is.
+
+        The largest come first; those of a linear ranker add up to the score, of another they are what the score would
+        lose without the feature. Features that add nothing are left out.
+        """
+        ranker = self._ranker.ranker
+        if ranker is None:
+            return {}
+        columns = self._ranker.columns
+        shares = ranker.plain.contributions(self._features[index, columns])
+        names = (self._search._features.names[column] for column in columns)
+        named = [(name, float(share)) for name, share in zip(names, shares, strict=True) if share]
+        return dict(sorted(named, key=lambda pair: -abs(pair[1])))
+
     def clicked(self, index: int) -> bool:
         """Log a click on the document at an index, from 0. A second click on it changes nothing.
+
+        What is clicked has been displayed: the impression is logged too, if it is not yet.
 
         Returns:
             Whether the log has it. False: the impression could not be logged, or has been forgotten.
@@ -239,7 +287,8 @@ class Results(Sequence[Document], Generic[Document]):
         if not number_fits(index, whole=True, least=0, most=self._displayed - 1):
             wanted = f"0 to {self._displayed - 1}, a displayed document" if self._displayed else "no click: no results"
             raise FultrError(f"clicked: expected {wanted}; found {written(index)}")
-        return self._impression is not None and self._search._log_click(self._impression, int(index) + 1)
+        impression = self.shown()
+        return impression is not None and self._search._log_click(impression, int(index) + 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -104,6 +104,37 @@ def read_stats(connection: sqlite3.Connection, path: Path, current: int) -> Devi
     return DeviceStats(shown, clicks, clicked, queries, other, texts, oldest, newest, size_of(path))
 
 
+@dataclass(frozen=True)
+class LoggedSearch:
+    """An impression as its user knows it: when, what was searched for (if the text is held), and what was clicked.
+
+    Attributes:
+        id: of the impression.
+        time: in seconds since 1970.
+        text: the query; None if its text is not held.
+        version: of the ranker.
+        documents: how many were displayed.
+        clicks: the ranks that were clicked, from 1.
+    """
+
+    id: int
+    time: float
+    text: str | None
+    version: str
+    documents: int
+    clicks: tuple[int, ...]
+
+
+def read_latest(connection: sqlite3.Connection, most: int) -> list[LoggedSearch]:
+    """The latest impressions, the latest first."""
+    rows = connection.execute(
+        "SELECT id, time, text, version, documents, (SELECT group_concat(rank) FROM clicks WHERE impression = id) "
+        "FROM impressions ORDER BY time DESC, id DESC LIMIT ?",
+        (most,),
+    )
+    return [LoggedSearch(*row[:5], clicks=tuple(sorted(map(int, row[5].split(",")))) if row[5] else ()) for row in rows]
+
+
 def export_lines(connection: sqlite3.Connection, path: Path, current: int) -> Iterator[str]:
     """The log as lines of JSON: one that describes it, then one for each impression, in order of time."""
     connection.execute("BEGIN")

@@ -120,6 +120,19 @@ class PlainRanker(NamedTuple):
         with np.errstate(over="ignore"):  # a score beyond float32 is infinite, and ranks accordingly
             return self.model.sums(self.parts, features.astype(np.float64, order="C")).astype(np.float32)
 
+    def contributions(self, document: Float32s) -> Float64s:
+        """What each feature of a document adds to its score: what the score loses if the feature is 0, [features].
+
+        Those of a linear ranker add up to the score.
+
+        >>> PlainRanker.of("linear", 2, np.float32([1, 0.25])).contributions(np.float32([3, 4])).tolist()
+        [3.0, 1.0]
+        """
+        without = np.repeat(document.astype(np.float64)[np.newaxis], document.size + 1, axis=0)
+        np.fill_diagonal(without, 0)  # the last row is the whole document
+        scores = self.model.sums(self.parts, without)
+        return scores[-1] - scores[:-1]
+
 
 def plain_size(model: ModelSettings | str, features: int) -> int:
     """How many weights a model has; too many are refused.
