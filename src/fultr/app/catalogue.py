@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fultr.app.crawl import Stamp
 from fultr.app.readers import Part
+from fultr.app.text import fold
 from fultr.core.errors import FultrError
 from fultr.device.sqlite import transaction
 
@@ -39,6 +40,7 @@ CREATE TABLE documents (
     title TEXT NOT NULL,
     time REAL NOT NULL,
     length INTEGER NOT NULL,
+    lead BLOB NOT NULL,
     text BLOB NOT NULL,
     UNIQUE (file, part)
 );
@@ -51,6 +53,9 @@ CREATE TABLE opens (
 CREATE INDEX opens_by_document ON opens (document);
 CREATE INDEX opens_by_query ON opens (query)
 """
+LEAD = 10_000
+"""Characters of a text that features look at."""
+
 _READ_AGAIN = -1  # the time of change of a file that is to be read again
 
 
@@ -224,12 +229,12 @@ class Catalogue:
 
     def put_document(self, file: int, number: int, part: Part, time: float) -> int:
         """Enter a document, or what has changed of it; returns its id."""
-        packed = zlib.compress(part.text.encode(), 3)
+        lead, text = (zlib.compress(piece.encode(), 3) for piece in (fold(part.text[:LEAD]), part.text))
         self._run(
-            "INSERT INTO documents (file, part, kind, title, time, length, text) VALUES (?, ?, ?, ?, ?, ?, ?) "
+            "INSERT INTO documents (file, part, kind, title, time, length, lead, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (file, part) DO UPDATE SET kind = excluded.kind, title = excluded.title, "
-            "time = excluded.time, length = excluded.length, text = excluded.text",
-            (file, number, part.kind, part.title, time, len(part.text), packed),
+            "time = excluded.time, length = excluded.length, lead = excluded.lead, text = excluded.text",
+            (file, number, part.kind, part.title, time, len(part.text), lead, text),
         )
         return int(self._rows("SELECT id FROM documents WHERE file = ? AND part = ?", (file, number))[0][0])
 
@@ -260,10 +265,15 @@ class Catalogue:
         )
         return {row[0]: Stored(row[0], os.fsdecode(row[1]), *row[2:]) for row in rows}
 
-    def texts(self, ids: Sequence[int], most: int = 0) -> dict[int, str]:
-        """Documents' texts, or their beginnings up to so many bytes."""
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """Documents' texts."""
         rows = self._rows(f"SELECT id, text FROM documents WHERE id IN ({_marks(ids)})", ids)
-        return {id_: zlib.decompressobj().decompress(packed, most).decode("utf-8", "ignore") for id_, packed in rows}
+        return {id_: zlib.decompress(packed).decode() for id_, packed in rows}
+
+    def leads(self, ids: Sequence[int]) -> dict[int, str]:
+        """The beginnings of documents' texts, folded."""
+        rows = self._rows(f"SELECT id, lead FROM documents WHERE id IN ({_marks(ids)})", ids)
+        return {id_: zlib.decompress(packed).decode() for id_, packed in rows}
 
     def problems(self) -> list[tuple[str, str]]:
         """Files that were not read, and why."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from time import monotonic, time
 
 from fultr.app.catalogue import Catalogue, Known
@@ -18,14 +18,13 @@ from fultr.app.crawl import Stamp, crawl
 from fultr.app.home import Home
 from fultr.app.readers import Part
 from fultr.app.reading import Reading, read_files
-from fultr.app.text import fold, words_of_name
+from fultr.app.text import fold, path_words
 from fultr.app.words import Words, Writer
 from fultr.core.errors import FultrError
 from fultr.core.files import locked
 
 _BATCH_FILES, _BATCH_TEXT, _BATCH_SECONDS = 1000, 16_000_000, 20.0
 _MOST_PARTS = 200_000  # documents of one file
-_FOLDERS = 4  # the nearest folders whose names are searched
 
 
 @dataclass(frozen=True)
@@ -245,10 +244,8 @@ class _Update:
         self._put_words(self._catalogue.put_document(file, number, part, when), path, part, when)
 
     def _put_words(self, id_: int, path: str, part: Part, when: float) -> None:
-        pure = PurePath(path)
-        folders = " ".join(word for name in pure.parent.parts[-_FOLDERS:] for word in words_of_name(name))
-        name = " ".join(words_of_name(pure.name))
-        self._writer.put(id_, name, fold(part.title), folders, fold(part.text), part.kind, when)
+        words = path_words(path)
+        self._writer.put(id_, words.name, fold(part.title), words.folders, fold(part.text), part.kind, when)
 
 
 def _checked_folder(folder: Path, home: Path) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import PurePath
 
 _WORD = re.compile(r"[^\W_]+")
+_ACCENTED = re.compile(r"[^\x00-\x7f]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # between the words of a name such as readFile
+_FOLDERS = 4  # the nearest ones, whose names are searched
 _MOST_WORDS = 12  # of a query
 LONGEST_WORD = 40
 """Longer words are not indexed: they are keys, digests and encoded data."""
@@ -33,7 +36,12 @@ def fold(text: str) -> str:
     >>> fold("Über Café"), len(fold("İß"))
     ('uber cafe', 2)
     """
-    return text.lower() if text.isascii() else text.translate(_FOLDED)
+    lower = text.lower()
+    if lower.isascii():
+        return lower
+    if len(lower) != len(text):  # such as "İ"
+        return text.translate(_FOLDED)
+    return _ACCENTED.sub(lambda found: _FOLDED[ord(found[0])], lower)
 
 
 def words_of(text: str) -> list[str]:
@@ -102,13 +110,45 @@ class Query:
         return (word, f"{word}s", f"{word}es") if word.endswith(("s", "x", "z", "ch", "sh")) else (word, f"{word}s")
 
 
-def stem_of(path: str) -> str:
-    """A file's name without its folder and ending, as words.
+@dataclass(frozen=True)
+class PathWords:
+    """The words of a path.
 
-    >>> stem_of("/home/me/Tax-Return 2024.pdf")
-    'tax return 2024'
+    Attributes:
+        folder: the path of its folder.
+        name: the file's name, in words, with its ending.
+        stem: the name without its ending.
+        ending: of the name, such as "pdf".
+        folders: the names of the nearest folders, in words.
+        depth: how many folders it is deep.
     """
-    return " ".join(words_of(PurePath(path).stem))
+
+    folder: str
+    name: str
+    stem: str
+    ending: str
+    folders: str
+    depth: int
+
+
+@lru_cache(maxsize=4096)
+def path_words(path: str) -> PathWords:
+    """The words of a path.
+
+    >>> words = path_words("/home/me/taxes/Return 2024.pdf")
+    >>> words.stem, words.ending, words.folders, words.depth
+    ('return 2024', 'pdf', 'home me taxes', 3)
+    """
+    pure = PurePath(path)
+    folders = pure.parent.parts[1:]
+    return PathWords(
+        str(pure.parent),
+        " ".join(words_of_name(pure.name)),
+        " ".join(words_of(pure.stem)),
+        fold(pure.suffix[1:]),
+        " ".join(word for part in folders[-_FOLDERS:] for word in words_of_name(part)),
+        len(folders),
+    )
 
 
 def shown(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,16 +31,21 @@ def search() -> None:
     \b
     Start with
       fultr search index ~/Documents ~/Mail
+      fultr search find 'tax return'
     """
 
 
+def _check_installed() -> None:
+    for name in ("tantivy", "pypdf", "defusedxml", "pathspec", "watchfiles", "starlette", "uvicorn"):
+        if find_spec(name) is None:
+            raise FultrError(f"fultr search needs {name}: pip install 'fultr[app]'")
+
+
 def _index(folder: Path | None) -> Index:
-    """The index, if what it takes is installed."""
-    try:
-        from fultr.app.home import Home
-        from fultr.app.index import Index
-    except ModuleNotFoundError as error:
-        raise FultrError(f"fultr search needs {error.name}: pip install 'fultr[app]'") from None
+    _check_installed()
+    from fultr.app.home import Home
+    from fultr.app.index import Index
+
     return Index(Home.at(folder))
 
 
@@ -105,6 +111,40 @@ def _update(opened: Index) -> Changes:
             bar[0](progress.done)
 
         return opened.update(processes=os.cpu_count() or 1, on_progress=show)
+
+
+@search.command()
+@click.argument("query")
+@click.option("--why", is_flag=True, help="Show what the features add to each result's score.")
+@_dir_option
+@json_option
+def find(query: str, why: bool, folder: Path | None, as_json: bool) -> None:
+    """Search for QUERY, and print the results, best first. Nothing is logged."""
+    _check_installed()
+    from fultr.app.home import Home
+    from fultr.app.ranking import DISPLAYED, Finder, reasons
+    from fultr.app.text import shown
+
+    with Finder(Home.at(folder)) as finder:
+        results = finder.find(query)
+        found = [
+            {
+                "path": shown(one.document.path),
+                "title": one.document.title,
+                "passage": finder.shown_passage(one).text,
+                "why": {reason.name: round(reason.adds, 3) for reason in reasons(results, i)},
+            }
+            for i, one in enumerate(results[:DISPLAYED])
+        ]
+        version = results.version
+    if as_json:
+        print_json({"query": query, "version": version, "results": found})
+        return
+    for one in found:
+        print(one_line(str(one["path"]), 400))
+        print(f"    {one_line(str(one['passage']), 110)}")
+        if why and isinstance(one["why"], dict):
+            print("    " + ", ".join(f"{name} {adds:+.2f}" for name, adds in list(one["why"].items())[:6]))
 
 
 @search.command()

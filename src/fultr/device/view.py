@@ -132,7 +132,10 @@ def read_latest(connection: sqlite3.Connection, most: int) -> list[LoggedSearch]
         "FROM impressions ORDER BY time DESC, id DESC LIMIT ?",
         (most,),
     )
-    return [LoggedSearch(*row[:5], clicks=tuple(sorted(map(int, row[5].split(",")))) if row[5] else ()) for row in rows]
+    return [
+        LoggedSearch(id_, time, text, version, documents, tuple(sorted(map(int, clicks.split(",")))) if clicks else ())
+        for id_, time, text, version, documents, clicks in rows
+    ]
 
 
 def export_lines(connection: sqlite3.Connection, path: Path, current: int) -> Iterator[str]:
