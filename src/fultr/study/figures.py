@@ -31,6 +31,7 @@ FAMILIES = {
     "FedIPS": "blue",
     "FedAvg": "vermillion",
     "λLinear": "green",
+    "LightGBM": "yellow",
     "logging policy": "grey",
     "random ranking": "light grey",
     "mean": "black",

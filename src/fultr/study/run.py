@@ -16,7 +16,9 @@ from fultr.federated.settings import Estimator
 from fultr.rankers.lambda_linear import train_lambda_linear
 from fultr.rankers.linear import Linear
 from fultr.rankers.metrics import mean_over_queries, ndcg, ndcg_of_rankers
+from fultr.rankers.model import TREES
 from fultr.rankers.plain import plain_size
+from fultr.study.lightgbm_ceiling import lightgbm_ndcg
 from fultr.study.policy import train_policy
 from fultr.study.settings import FreshUsers, RunSettings
 from fultr.study.simulate import Simulation, simulate
@@ -119,6 +121,8 @@ def perform(
         return Result(run.curve.rounds, run.curve.ndcg, online)
     if settings.algorithm == "random-ranking":
         level = {split: _random_ndcg(getattr(data, split), settings.k, seed) for split in splits}
+    elif settings.algorithm == "lightgbm":
+        level = lightgbm_ndcg(data, splits, k=settings.k, seed=seed, threads=threads)
     else:
         if settings.algorithm == "lambda-linear":
             trained = train_lambda_linear(data, settings.lambda_linear, seed=seed, k=settings.k, threads=threads)
@@ -144,11 +148,12 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
 
     Measured with all cores at work and 64 to 519 features: a client's training costs a share for each click, its part
     in estimation one for each query, a document of λLinear about 1 ns a feature. Rules that look at each
-    coordinate sort its values.
+    coordinate sort its values. The rankers of a run with trees have most of them in common.
     """
     width, train = data.train.width, data.train
     evaluated = sum(getattr(data, split).documents for split in splits) * width * 2e-10
-    size = plain_size(settings.fedips.model, width)
+    model = settings.fedips.model
+    size = width if model.kind in TREES else plain_size(model, width)
     match settings.algorithm:
         case "federated":
             fedips, clicks = settings.fedips, settings.sessions.clicks
@@ -163,6 +168,10 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
                 client += 2e-5 + size * 2e-8
             if fedips.privacy is not None:
                 client += size * (8e-7 if fedips.privacy.mode == "distributed" else 2e-8)
+            if model.kind in TREES:  # a document's leaves, or bins; and a tree of each document that is scored
+                places = model.trees if model.kind == "random-trees" else 2 * model.columns * width
+                client += clicks * settings.displayed * places * 6e-9
+                size += plain_size(model, width) // 10
             if settings.showing.exploration != "none":
                 client += settings.sessions.queries * (2e-7 + settings.displayed * width * 1.5e-9)
             every = settings.showing.refresh
@@ -170,5 +179,7 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
             return settings.rounds * settings.clients * client + scored + points * evaluated * size / width + 0.2
         case "lambda-linear":
             return settings.lambda_linear.lambda_epochs * (train.documents * width * 1e-9 + evaluated) + 0.2
+        case "lightgbm":
+            return train.documents * (2e-5 + 2e-6 * width) + 0.5
         case _:
             return evaluated + 0.1

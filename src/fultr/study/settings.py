@@ -130,7 +130,7 @@ def check_sums(algorithm: FedIPS, secure_sums: bool, dropouts: float) -> None:
         raise SettingError("dropouts", f"expected 0 without secure_sums, found {dropouts:g}")
 
 
-Algorithm = Literal["federated", "lambda-linear", "logging-policy", "random-ranking"]
+Algorithm = Literal["federated", "lambda-linear", "lightgbm", "logging-policy", "random-ranking"]
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
@@ -140,7 +140,7 @@ class RunSettings:
 
     Attributes:
         algorithm: "federated" (FedIPS; with propensity "none" FedAvg), "lambda-linear" (λLinear), or to compare with:
-            the "logging-policy" itself, or a "random-ranking".
+            "lightgbm", LambdaMART on all grades, the "logging-policy" itself, or a "random-ranking".
         fedips: the algorithm of a federated run.
         click_model: how users examine and click.
         sessions: how many queries and clicks a client has.
@@ -213,6 +213,7 @@ class RunSettings:
         names = {
             "federated": every.keys() - leaves(LambdaLinear).keys(),
             "lambda-linear": {*leaves(LambdaLinear), "k"},
+            "lightgbm": {"k"},
             "logging-policy": {*leaves(PolicySettings), "k"},
             "random-ranking": {"k"},
         }[self.algorithm]
