@@ -24,7 +24,7 @@ from fultr.data.ranking import RankingData
 from fultr.federated.fedips import Broadcast
 from fultr.federated.settings import FedIPS, LocalTraining
 from fultr.rankers.mlp import MLP
-from fultr.rankers.model import MODELS, Model, model_named
+from fultr.rankers.model import MODELS, Model, ModelSettings, model_named
 from fultr.rankers.plain import parts_of
 from fultr.rankers.training import training_with
 from fultr.study.policy import display, train_policy
@@ -64,7 +64,7 @@ def _rounds(name: str, train: RankingData, shown: Display) -> list[tuple[str, fl
         run = Simulated(algorithm, model, shown, PositionBased(), attracted, users, Sessions(), 0, None)
         return lambda: collect(run, next(rounds), sent, everyone)
 
-    kinds = {kind: model_named(kind, train.width) for kind in MODELS}
+    kinds = {kind: model_named(ModelSettings(kind, linear_rounds=0), train.width) for kind in MODELS}
     work = {"reading": lambda: shown.features[rows].sum(), **{kind: a_round(model) for kind, model in kinds.items()}}
     seconds = _in_turn(work)
     figures = [(f"round of 2,000 clients, linear, {name}", seconds["linear"] * 1e3, "ms", "")]
@@ -73,7 +73,7 @@ def _rounds(name: str, train: RankingData, shown: Display) -> list[tuple[str, fl
             figures += [
                 (f"  {kind} / linear", seconds[kind] / seconds["linear"], "", ""),
                 (f"  {kind}: weights / features", model.size / train.width, "", ""),
-                (f"  {kind}: a client's update", model.size * 4 / 1000, "kB", ""),
+                (f"  {kind}: a client's update", model.update_size * 4 / 1000, "kB", ""),
             ]
         figures.append(
             (f"  {kind} / copying the clicked queries' features", seconds[kind] / seconds["reading"], "", "")
