@@ -105,6 +105,17 @@ def test_fixed_point_costs_next_to_nothing(logs, filled, tmp_path):
     assert np.abs(secure.weights - plain.weights).max() < 1e-4 * np.abs(plain.weights).max()
 
 
+def test_trees_grow_from_secure_sums(logs, filled, tmp_path):
+    grown = {"model": "random-trees", "linear_rounds": 1, "tree_rounds": 2, "depth": 2, "trees": 4}
+    secure = federate(Dropping(logs), settings_of(**grown), tmp_path / "secure")
+    shutil.copytree(filled, tmp_path / "again")
+    paths = {i: tmp_path / "again" / f"{i}.db" for i in logs}
+    plain = federate(LocalDevices(paths, policy=HELD_OUT), settings_of(secure_sums=False, **grown), tmp_path / "plain")
+    values = slice(-8 * 4, None)
+    assert np.abs(plain.weights[values]).max() > 0.01
+    np.testing.assert_allclose(secure.weights[values], plain.weights[values], rtol=1e-3, atol=1e-3)
+
+
 def test_a_survivor_that_is_lost_makes_a_new_attempt(logs, tmp_path):
     devices = Dropping(logs, {0: (3,), 1: (1,)})
     told = []

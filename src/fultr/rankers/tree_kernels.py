@@ -247,4 +247,4 @@ def _bin(bounds: Float32s, value: np.float32) -> int:
     above = np.int32(0)
     for bound in bounds:
         above += np.int32(value > bound)
-    return above
+    return int(above)
