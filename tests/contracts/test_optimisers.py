@@ -136,6 +136,20 @@ def test_the_ranker_is_a_mean_over_late_rounds(kind, averaged):
     assert ranker_of(other, unaveraged) is unaveraged
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_weight_decay_takes_a_share_of_the_weights_and_leaves_the_step(kind):
+    """A share of eta_g times the decay, less as the rate falls; the optimiser sees nothing of it."""
+    plain = ServerOptimiser(kind, ETA, decay_rounds=2)
+    decaying = ServerOptimiser(kind, ETA, decay_rounds=2, weight_decay=0.5)
+    state, other, weights = initial_state(plain, 3), initial_state(decaying, 3), np.float32([1, -2, 4])
+    for update, left in zip(UPDATES[:2], (1, 1 / 2), strict=True):
+        moved, state = step(plain, state, weights, update)
+        decayed, other = step(decaying, other, weights, update)
+        np.testing.assert_allclose(moved - decayed, ETA * left * 0.5 * weights, rtol=1e-5)
+        for name, array in state.items():
+            np.testing.assert_array_equal(array, other[name])
+
+
 def test_average_of_nobody_is_nothing():
     assert average(np.array([2.0, 4.0]), 0).tolist() == [0.0, 0.0]
 

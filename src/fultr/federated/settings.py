@@ -109,6 +109,9 @@ class ServerOptimiser:
         tau: degree of adaptivity: added to the root of the squared updates, which start at tau squared.
         decay_rounds: round t, from 0, has the rate eta_g (1 - t / decay_rounds), and those after the last none.
         decay: that is "linear"; "cosine" is eta_g (1 + cos(pi t / decay_rounds)) / 2.
+        weight_decay: the weights are multiplied by 1 - rate x this in every round, rate being eta_g or what is left of
+            it, before the update is added (decoupled from the optimiser: Loshchilov and Hutter 2019). The server does
+            it, not the clients: it needs no clicks, costs no privacy, and a client's update stays what its clicks say.
         averaged: the ranker is a mean of the weights after each round, those after round t with the weight
             t ** (2 / averaged - 2), which is as old as a mean over this share of the rounds (1: all of them). It needs
             no number of rounds beforehand (Shamir and Zhang 2013). Clients train from the last weights all the same.
@@ -128,6 +131,7 @@ class ServerOptimiser:
         None, "Rounds over which the server's rate falls to zero.", least=1, zero="it stays"
     )
     decay: Literal["linear", "cosine"] = setting("linear", "How the server's rate falls.")
+    weight_decay: float = setting(0.0, "Share of the weights taken off in a round, times the server's rate.", least=0)
     averaged: float | None = setting(
         None,
         "Share of the rounds, up to the last, that the ranker is a mean over.",

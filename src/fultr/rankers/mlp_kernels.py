@@ -2,7 +2,7 @@
 
 A step for a clicked document changes all weights (Algorithm 1, lines 5 to 9, with the gradient of the network). As for
 linear rankers, the change that a step makes to a unit's weights is applied in the pass over them in which the next step
-scores its documents: `change_and_score` does that for one row of weights, those of the linear part or of a unit.
+sums up its documents' features.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from fultr.core.arrays import Float32s, Float64s, Int32s, Int64s
-from fultr.rankers.linear_kernels import Displayed, add_scaled, change_and_score, dot, metric_slope, score_rows
+from fultr.rankers.linear_kernels import FAST, Displayed, add_scaled, change_and_score, dot, metric_slope, score_rows
 from fultr.rankers.losses.loss import loss_and_pulls
 from fultr.rankers.training import Training
 
@@ -32,7 +32,7 @@ class Network(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """Where a step is worked out: [units, documents] each, but for scores and pulls."""
+    """Where a step is worked out: [documents, units] each, but for scores and pulls."""
 
     sums: Float32s
     units: Float32s
@@ -74,58 +74,121 @@ def score_documents(features: Float32s, network: Network, begin: int, end: int, 
             scores[first - begin + d] = linear[d, 0] + dot(network.output, units)
 
 
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _change_and_sum_five(
+    features: Float32s,
+    hidden: Float32s,
+    changes: Float32s,
+    changed: int,
+    changed_end: int,
+    sums: Float32s,
+    scored: int,
+    scored_end: int,
+) -> None:
+    """`change_and_score` for all units, of at most five rows each.
+
+    Where there are fewer rows, the last one is repeated, with change 0.
+    """
+    n, last, end, width = changed_end - changed, changed_end - 1, scored_end - 1, hidden.shape[1]
+    y1, y2, y3, y4 = min(changed + 1, last), min(changed + 2, last), min(changed + 3, last), min(changed + 4, last)
+    x1, x2, x3, x4 = min(scored + 1, end), min(scored + 2, end), min(scored + 3, end), min(scored + 4, end)
+    for d in range(n, 5):
+        changes[d] = 0
+    for h in range(hidden.shape[0]):
+        c0, c1, c2, c3, c4 = changes[0, h], changes[1, h], changes[2, h], changes[3, h], changes[4, h]
+        s0 = s1 = s2 = s3 = s4 = np.float32(0)
+        for f in range(width):
+            w = hidden[h, f] + (
+                c0 * features[changed, f]
+                + c1 * features[y1, f]
+                + c2 * features[y2, f]
+                + c3 * features[y3, f]
+                + c4 * features[y4, f]
+            )
+            hidden[h, f] = w
+            s0 += features[scored, f] * w
+            s1 += features[x1, f] * w
+            s2 += features[x2, f] * w
+            s3 += features[x3, f] * w
+            s4 += features[x4, f] * w
+        sums[0, h], sums[1, h], sums[2, h], sums[3, h], sums[4, h] = s0, s1, s2, s3, s4
+
+
 @njit(nogil=True, cache=True)
+def _change_and_sum(
+    features: Float32s, hidden: Float32s, changed: int, changed_end: int, scored: int, scored_end: int, room: _Room
+) -> None:
+    """Add rows `changed` to `changed_end`, times `room.changes`, to the units' weights; then the sums of others."""
+    for row in range(changed + 5, changed_end):
+        for h in range(hidden.shape[0]):
+            add_scaled(hidden[h], room.changes[row - changed, h], features[row])
+    few, fewer = min(changed_end, changed + 5), min(scored_end, scored + 5)
+    _change_and_sum_five(features, hidden, room.changes, changed, few, room.sums, scored, fewer)
+    for row in range(scored + 5, scored_end):
+        for h in range(hidden.shape[0]):
+            room.sums[row - scored, h] = dot(features[row], hidden[h])
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _forward(network: Network, documents: int, room: _Room) -> None:
-    """From the sums of hidden units, and the linear ranker's scores, to units and scores."""
+    """From the sums of hidden units, and the linear part's scores, to units and scores."""
     count = network.hidden.shape[0]
-    for h in range(count):
-        for d in range(documents):
-            room.units[h, d] = max(np.float32(0), room.sums[h, d] + network.hidden_bias[h])
+    for d in range(documents):
+        for h in range(count):
+            room.units[d, h] = max(np.float32(0), room.sums[d, h] + network.hidden_bias[h])
     last = room.units
     if network.second.shape[0] > 0:
         last = room.second
         for h in range(count):
-            room.second[h, :documents] = network.second_bias[h]
-            for g in range(count):
-                add_scaled(room.second[h, :documents], network.second[h, g], room.units[g, :documents])
             for d in range(documents):
-                room.second[h, d] = max(np.float32(0), room.second[h, d])
-    for h in range(count):
-        add_scaled(room.scores[:documents], network.output[h], last[h, :documents])
+                total = network.second_bias[h]
+                for g in range(count):
+                    total += network.second[h, g] * room.units[d, g]
+                room.second[d, h] = max(np.float32(0), total)
+    for d in range(documents):
+        total = np.float32(0)
+        for h in range(count):
+            total += network.output[h] * last[d, h]
+        room.scores[d] += total
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath=FAST)
+def _pulled(pulls: Float32s, documents: int, output: Float32s, units: Float32s, changes: Float32s) -> None:
+    """From pulls on scores to pulls on the last units' sums, `changes`; changes the output."""
+    for d in range(documents):
+        for h in range(output.size):
+            changes[d, h] = pulls[d] * output[h] if units[d, h] > 0 else np.float32(0)
+    for d in range(documents):
+        for h in range(output.size):
+            output[h] += pulls[d] * units[d, h]
+
+
+@njit(nogil=True, cache=True, fastmath=FAST)
 def _backward(network: Network, documents: int, room: _Room) -> None:
-    """From the pulls on the scores to those on hidden sums, `room.changes`; changes all but what the features meet."""
-    count = network.hidden.shape[0]
-    pulls = room.pulls[:documents]
-    if network.second.shape[0] > 0:
-        room.changes[:, :documents] = 0
-        for h in range(count):
-            for d in range(documents):
-                there = room.second[h, d] > 0
-                room.second_changes[h, d] = pulls[d] * network.output[h] if there else np.float32(0)
-            network.output[h] += dot(pulls, room.second[h, :documents])
-        for h in range(count):
-            change = room.second_changes[h, :documents]
-            for g in range(count):
-                add_scaled(room.changes[g, :documents], network.second[h, g], change)
-                network.second[h, g] += dot(change, room.units[g, :documents])
-            for d in range(documents):
-                network.second_bias[h] += change[d]
-        for h in range(count):
-            for d in range(documents):
-                if not room.units[h, d] > 0:
-                    room.changes[h, d] = 0
+    """From pulls on scores to pulls on hidden sums, `room.changes`; changes all weights but those of features."""
+    count, second = network.hidden.shape[0], network.second
+    if second.shape[0] == 0:
+        _pulled(room.pulls, documents, network.output, room.units, room.changes)
     else:
+        _pulled(room.pulls, documents, network.output, room.second, room.second_changes)
+        for d in range(documents):
+            room.changes[d, :] = 0
         for h in range(count):
             for d in range(documents):
-                there = room.units[h, d] > 0
-                room.changes[h, d] = pulls[d] * network.output[h] if there else np.float32(0)
-            network.output[h] += dot(pulls, room.units[h, :documents])
-    for h in range(count):
+                pull = room.second_changes[d, h]
+                for g in range(count):
+                    room.changes[d, g] += pull * second[h, g]
+            for d in range(documents):
+                pull = room.second_changes[d, h]
+                network.second_bias[h] += pull
+                for g in range(count):
+                    second[h, g] += pull * room.units[d, g]
         for d in range(documents):
-            network.hidden_bias[h] += room.changes[h, d]
+            for h in range(count):
+                room.changes[d, h] = room.changes[d, h] if room.units[d, h] > 0 else np.float32(0)
+    for d in range(documents):
+        for h in range(count):
+            network.hidden_bias[h] += room.changes[d, h]
 
 
 @njit(nogil=True)  # compiled and cached as part of its caller, see `compiled_for`
@@ -147,7 +210,7 @@ def _train_client(
     trained = False
     changed, changed_end = 0, 1
     room.pulls[0] = 0
-    room.changes[:, 0] = 0
+    room.changes[0] = 0
     for _ in range(training.epochs):
         for i in range(begin, finish):
             q = queries[i]
@@ -158,9 +221,7 @@ def _train_client(
                     change_and_score(
                         features, network.weights, changed, changed_end, room.pulls, first, end, room.scores
                     )
-                    for unit in range(network.hidden.shape[0]):
-                        weights, changes, sums = network.hidden[unit], room.changes[unit], room.sums[unit]
-                        change_and_score(features, weights, changed, changed_end, changes, first, end, sums)
+                    _change_and_sum(features, network.hidden, changed, changed_end, first, end, room)
                     documents = end - first
                     _forward(network, documents, room)
                     h = loss_and_pulls(training.loss, room.scores, documents, shown[q, rank] - first, room.pulls)
@@ -172,7 +233,7 @@ def _train_client(
     for row in range(changed, changed_end):
         add_scaled(network.weights, room.pulls[row - changed], features[row])
         for h in range(network.hidden.shape[0]):
-            add_scaled(network.hidden[h], room.changes[h, row - changed], features[row])
+            add_scaled(network.hidden[h], room.changes[row - changed, h], features[row])
     return trained
 
 
@@ -218,11 +279,11 @@ def train_clients(
     )
     longest = max(displayed.longest, 5)
     room = _Room(
-        np.empty((count, longest), np.float32),
-        np.empty((count, longest), np.float32),
-        np.empty((count, longest), np.float32),
-        np.empty((count, longest), np.float32),
-        np.empty((count, longest), np.float32),
+        np.empty((longest, count), np.float32),
+        np.empty((longest, count), np.float32),
+        np.empty((longest, count), np.float32),
+        np.empty((longest, count), np.float32),
+        np.empty((longest, count), np.float32),
         np.empty(longest, np.float32),
         np.empty(longest, np.float32),
     )

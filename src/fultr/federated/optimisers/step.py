@@ -34,7 +34,9 @@ def step(settings: ServerOptimiser, state: Arrays, weights: Float32s, update: Fl
     done = float(state[_ROUNDS][0]) if _ROUNDS in state else 0.0
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is measured like any other
         direction, after = OPTIMISERS[settings.server].direction(settings, state, update)
-        moved = (weights + settings.rate * _rate_left(settings, done) * direction).astype(np.float32)
+        rate = settings.rate * _rate_left(settings, done)
+        kept = weights * (1 - rate * settings.weight_decay) if settings.weight_decay else weights
+        moved = (kept + rate * direction).astype(np.float32)
         if _MEAN in state and settings.averaged is not None:
             power = 2 / settings.averaged - 2
             after = {**after, _MEAN: state[_MEAN] + (moved - state[_MEAN]) * (1 + power) / (done + 1 + power)}
