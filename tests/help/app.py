@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,19 @@ def finder_over(folder: Path, texts: Mapping[str, str]) -> Iterator[Finder]:
         finder.index.add([folder / "files"])
         finder.index.update(processes=1)
         yield finder
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The address of a page over the index in a folder's "home", served by a process of its own."""
+    command = [sys.executable, "-m", "fultr", "search", "--dir", str(folder / "home"), "--no-browser"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process.stderr.readline().strip()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+        process.stderr.close()
 
 
 def file_of(candidate: Candidate) -> str:

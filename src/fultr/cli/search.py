@@ -24,15 +24,38 @@ _dir_option = click.option(
 )
 
 
-@click.group(cls=OrderedGroup)
-def search() -> None:
+@click.group(cls=OrderedGroup, invoke_without_command=True)
+@_dir_option
+@click.option(
+    "--port", default=0, type=click.IntRange(0, 65535), help="Port of the loopback interface.  [default: any]"
+)
+@click.option("--browser/--no-browser", default=True, help="Open the page in your browser, or only print its address.")
+@click.pass_context
+def search(context: click.Context, folder: Path | None, port: int, browser: bool) -> None:
     """Search your own files, on your own machine: see docs/app.md.
+
+    Without a command, opens a page that searches as you type. It is served on the loopback interface, for whoever has
+    its address; the index is kept up to date while it is open.
 
     \b
     Start with
       fultr search index ~/Documents ~/Mail
-      fultr search find 'tax return'
+      fultr search
     """
+    if context.invoked_subcommand is not None:
+        if folder is not None:
+            raise FultrError("--dir: expected after the command, as in fultr search index --dir FOLDER")
+        return
+    _check_installed()
+    from fultr.app.home import Home
+    from fultr.app.server import serve
+
+    serve(
+        Home.at(folder),
+        port=port,
+        browser=browser,
+        on_ready=lambda address: say(f"{address}\nThe page is open until you press Ctrl-C."),
+    )
 
 
 def _check_installed() -> None:
