@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Two workers, each with whole files: what tests of one file share is made once.
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
-.PHONY: help setup run check test bench deploy-demo lint clean
+.PHONY: help setup run check test bench deploy-demo app-demo lint clean
 
 help:
 	@echo "make run    set up, then run the main experiment on generated data (out/report.html)"
@@ -12,6 +12,7 @@ help:
 	@echo "make test   set up, then lint, type check and all tests (15 minutes)"
 	@echo "make bench  set up, then measure speed as ratios"
 	@echo "make deploy-demo  set up, then run a federation of 5 devices on Flower, over TLS, on this machine"
+	@echo "make app-demo  set up, then let five people search their own files, and a federation learn from it (3 minutes)"
 	@echo "make clean  remove what the above made"
 
 setup: .venv/ready
@@ -40,6 +41,9 @@ bench: setup
 
 deploy-demo: setup
 	$(BIN)/fultr deploy demo
+
+app-demo: setup
+	$(BIN)/fultr search demo
 
 clean:
 	rm -rf .venv out build .pytest_cache .mypy_cache .ruff_cache .hypothesis

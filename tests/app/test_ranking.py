@@ -79,8 +79,8 @@ def finder(tmp_path_factory):
         ("the title begins so", "tax re", "tax.md", "mail.eml"),
         ("little else in the name", "tax return", "tax return.txt", "copy of tax.txt"),
         ("type named", "return csv", "one.csv", "tax.md"),
-        ("short query, name", "tax", "tax.md", "near.txt"),
-        ("long query, text", "my tax return", "near.txt", "tax return.txt"),
+        ("name for a short query", "tax", "tax.md", "near.txt"),
+        ("text for a long query", "my tax return", "near.txt", "tax return.txt"),
         ("recently changed", "tax return", "near.txt", "far.txt"),
         ("changed this week", "tax return", "near.txt", "far.txt"),
         ("near the top", "return", "far.txt", "one.csv"),
@@ -106,6 +106,7 @@ def test_a_feature_tells_documents_apart(finder, name, query, higher, lower):
 
 def test_every_feature_is_described_and_few_enough_to_read():
     assert 20 <= len(FEATURES) <= 40
+    assert not any("," in name for name in FEATURES)  # a federation has their names with commas between
     assert all((function.__doc__ or "").endswith((".", "?")) for function in FEATURES.values())
     assert set(DEFAULT) <= set(FEATURES)
 

@@ -40,7 +40,7 @@ CREATE TABLE documents (
     title TEXT NOT NULL,
     time REAL NOT NULL,
     length INTEGER NOT NULL,
-    lead BLOB NOT NULL,
+    lead BLOB,
     text BLOB NOT NULL,
     UNIQUE (file, part)
 );
@@ -229,7 +229,9 @@ class Catalogue:
 
     def put_document(self, file: int, number: int, part: Part, time: float) -> int:
         """Enter a document, or what has changed of it; returns its id."""
-        lead, text = (zlib.compress(piece.encode(), 3) for piece in (fold(part.text[:LEAD]), part.text))
+        text = zlib.compress(part.text.encode(), 3)
+        long = len(part.text) > LEAD  # of a short one, the text itself is unpacked and folded when it is needed
+        lead = zlib.compress(fold(part.text[:LEAD]).encode(), 3) if long else None
         self._run(
             "INSERT INTO documents (file, part, kind, title, time, length, lead, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
             "ON CONFLICT (file, part) DO UPDATE SET kind = excluded.kind, title = excluded.title, "
@@ -256,6 +258,10 @@ class Catalogue:
         """Remove a file and its documents."""
         self._run("DELETE FROM files WHERE id = ?", (file,))
 
+    def all_documents(self) -> list[int]:
+        """The ids of all documents."""
+        return [id_ for (id_,) in self._rows("SELECT id FROM documents ORDER BY id")]
+
     def documents(self, ids: Sequence[int]) -> dict[int, Stored]:
         """Documents by id; those that are not there are left out."""
         rows = self._rows(
@@ -272,8 +278,11 @@ class Catalogue:
 
     def leads(self, ids: Sequence[int]) -> dict[int, str]:
         """The beginnings of documents' texts, folded."""
-        rows = self._rows(f"SELECT id, lead FROM documents WHERE id IN ({_marks(ids)})", ids)
-        return {id_: zlib.decompress(packed).decode() for id_, packed in rows}
+        rows = self._rows(
+            f"SELECT id, lead IS NULL, coalesce(lead, text) FROM documents WHERE id IN ({_marks(ids)})", ids
+        )
+        unpacked = ((id_, short, zlib.decompress(packed).decode()) for id_, short, packed in rows)
+        return {id_: fold(text) if short else text for id_, short, text in unpacked}
 
     def problems(self) -> list[tuple[str, str]]:
         """Files that were not read, and why."""

@@ -219,13 +219,13 @@ def _(query: str, it: Candidate) -> float:
     return float(it.path.ending in it.query.words)
 
 
-@feature("short query, name")
+@feature("name for a short query")
 def _(query: str, it: Candidate) -> float:
     """The share of words in the name, if the query is one word: such queries are mostly for names."""
     return it.name.covered if len(it.query.words) == 1 else 0.0
 
 
-@feature("long query, text")
+@feature("text for a long query")
 def _(query: str, it: Candidate) -> float:
     """The share of words in the text, if the query has three words or more: such queries are mostly for contents."""
     return it.body.covered if len(it.query.words) > 2 else 0.0

@@ -16,7 +16,9 @@ _USUAL = ("round", "estimate", "refresh", "evaluate", "read", "device")
 
 
 @click.command()
-@click.argument("what", nargs=-1, type=click.Choice([*_USUAL, "models", "privacy", "flower", "deployment", "scale"]))
+@click.argument(
+    "what", nargs=-1, type=click.Choice([*_USUAL, "models", "search", "privacy", "flower", "deployment", "scale"])
+)
 @json_option
 def bench(what: tuple[str, ...], as_json: bool) -> None:
     """Measure speed, as ratios to the machine's limits.
@@ -35,6 +37,8 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
       device      the log of a device, against appending to a file
       models      a round with each model of rankers, against linear ones; neural
                   rankers against NumPy, and JAX if it is installed
+      search      an index of 100,000 generated files, and answers from it;
+                  needs pip install 'fultr[app]'
       privacy     secure sums of 10, 100 and 1,000 devices: milliseconds of a
                   device and seconds of the server; rounds of 5 and 10 nodes
                   with them and without; takes 5 minutes, and needs
@@ -66,6 +70,10 @@ def _measured(name: str) -> list[Figure]:
             from fultr.cli.bench.models import models
 
             return [speed.Figure(*row) for row in models()]
+        case "search":
+            from fultr.cli.bench.search import search
+
+            return [speed.Figure(*row) for row in search()]
         case "privacy":
             from fultr.cli.bench.privacy import secure_sums
             from fultr.cli.bench.summed_rounds import flower_rounds
