@@ -247,3 +247,32 @@ def test_bad_folders_and_a_damaged_catalogue_are_refused_in_one_line(tmp_path, i
     with pytest.raises(FultrError, match="is damaged"):
         Index(other)
     assert index.home.folder.stat().st_mode & 0o077 == 0
+
+
+FULL = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))  # no file may grow beyond that, as on a full disk
+from fultr.core.errors import FultrError
+try:
+    exec(KILLED)
+except FultrError as error:
+    print("said:", error, flush=True)
+"""
+
+
+def test_a_full_disk_is_said_and_costs_nothing(tmp_path):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(40):
+        (folder / f"{number}.txt").write_text(" ".join(f"word{number}x{i}" for i in range(4000)))
+    done = subprocess.run(
+        [sys.executable, "-c", f"KILLED = {KILLED!r}\n{FULL}", str(tmp_path / "home"), str(folder)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()[-1]
+    assert said.startswith(f"said: {tmp_path}/home/")
+    with Index(Home.at(tmp_path / "home")) as index:
+        index.update()
+        assert len(index.words) == sum(index.catalogue.counts().values()) == 40
+        assert found(index, "word7x3999 ") == ["7.txt"]

@@ -40,7 +40,7 @@ class _Rules(NamedTuple):
 
     def verdict(self, path: str, folder: bool) -> bool | None:
         """True: ignored; False: expressly not; None: nothing is said."""
-        inside = os.path.relpath(path, self.folder) + ("/" if folder else "")
+        inside = path[len(self.folder.rstrip(os.sep)) + 1 :] + ("/" if folder else "")
         return self.patterns.check_file(inside).include
 
 

@@ -7,7 +7,8 @@ killed between their commits, does not show: the next update replaces it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class Words:
 
     def writer(self) -> Writer:
         """What changes the index; one at a time."""
-        return Writer(self._index)
+        return Writer(self._index, self._folder)
 
     def _searcher(self) -> tantivy.Searcher:
         """A view of the last commit, of whichever process."""
@@ -147,27 +148,42 @@ class Words:
 class Writer:
     """Changes to the index, which count from `commit` on."""
 
-    def __init__(self, index: tantivy.Index) -> None:
+    def __init__(self, index: tantivy.Index, folder: Path) -> None:
         """Made by `Words.writer`."""
-        self._index = index
-        self._writer = index.writer(_HEAP, 1)
+        self._folder = folder
+        with self._errors():
+            self._writer = index.writer(_HEAP, 1)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of the engine into one clear line: mostly, the disk is full."""
+        try:
+            yield
+        except (ValueError, OSError, RuntimeError) as error:
+            cause = " ".join(str(error).split())[:120]
+            raise FultrError(f"{self._folder}: cannot be written ({cause}): is the disk full? Index again") from None
 
     def put(self, id_: int, name: str, title: str, folders: str, body: str, kind: str, time: float) -> None:
         """Index a document, in place of the one with this id. Its texts are folded already."""
-        self._writer.delete_documents_by_term("id", id_)
-        self._writer.add_document(
-            tantivy.Document(id=id_, name=name, title=title, folders=folders, body=body, kind=kind, time=int(time))
+        document = tantivy.Document(
+            id=id_, name=name, title=title, folders=folders, body=body, kind=kind, time=int(time)
         )
+        with self._errors():
+            self._writer.delete_documents_by_term("id", id_)
+            self._writer.add_document(document)
 
     def drop(self, ids: Iterable[int]) -> None:
         """Remove documents."""
-        for id_ in ids:
-            self._writer.delete_documents_by_term("id", id_)
+        with self._errors():
+            for id_ in ids:
+                self._writer.delete_documents_by_term("id", id_)
 
     def commit(self) -> None:
         """Have all changes on disk."""
-        self._writer.commit()
+        with self._errors():
+            self._writer.commit()
 
     def close(self) -> None:
-        """Wait for segments that are being merged, and let others write."""
-        self._writer.wait_merging_threads()
+        """Wait for segments that are being merged, and let others write; what was not committed is dropped."""
+        with suppress(ValueError, OSError, RuntimeError):  # of a writer that failed before: that was said then
+            self._writer.wait_merging_threads()
