@@ -128,6 +128,16 @@ def test_an_application_that_searches_loads_numpy_and_nothing_else_that_is_large
 
 
 @pytest.mark.process
+def test_the_search_application_loads_no_compiler_and_its_readers_no_numpy():
+    found = loaded_by("import fultr.app.server")
+    assert "starlette" in found
+    assert not {"numba", "scipy", "pyarrow", "matplotlib", "flwr", "pandas", "pypdf"} & found
+    ours = {name.removeprefix("fultr.").split(".")[0] for name in found if name.startswith("fultr.")}
+    assert ours == {"core", "clicks", "rankers", "device", "app"}
+    assert not {"numpy", "tantivy", "starlette"} & loaded_by("import fultr.app.worker")
+
+
+@pytest.mark.process
 def test_a_waiting_node_loads_no_compiler():
     """What trains is loaded with the first task."""
     found = loaded_by("import fultr.deploy.flower.node")

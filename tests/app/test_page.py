@@ -169,10 +169,12 @@ def test_changed_files_are_found_without_a_restart(page, address, place):
     assert page.js(f"{OPTIONS}.length") == 1
 
 
-def test_the_page_is_on_the_loopback_interface_for_whoever_has_its_address(address, place):
+def test_the_page_is_on_the_loopback_interface_for_whoever_has_its_address(page, address, place):
     assert address.startswith("http://127.0.0.1:")
     entrance = place / "home" / "open.html"
     assert stat.S_IMODE(entrance.stat().st_mode) == 0o600
+    page.goto(entrance.as_uri(), arrives=address)
+    page.wait("document.getElementById('welcome-text').textContent !== ''")
     with pytest.raises(HTTPError, match="404"):
         urllib.request.urlopen(address.rsplit("/", 2)[0] + "/")
 

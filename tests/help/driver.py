@@ -58,10 +58,10 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._send("Emulation.setEmulatedMedia", features=[scheme])
 
-    def goto(self, url: str) -> None:
-        """Open an address, and wait until it is loaded."""
+    def goto(self, url: str, arrives: str = "") -> None:
+        """Open an address, and wait until it is loaded, or the one that it leads to."""
         self._send("Page.navigate", url=url)
-        self.wait(f"document.readyState === 'complete' && location.href.startsWith({json.dumps(url.split('?')[0])})")
+        self.wait(f"document.readyState === 'complete' && location.href === {json.dumps(arrives or url)}")
 
     def js(self, expression: str) -> Any:
         """The value of an expression, awaited."""

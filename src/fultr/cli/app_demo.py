@@ -8,15 +8,17 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
+import matplotlib as mpl
 import numpy as np
 import uvicorn
+from matplotlib.figure import Figure
 
 from fultr.app.background import Background
 from fultr.app.features import DEFAULT, FEATURES
@@ -27,6 +29,7 @@ from fultr.app.visits import QUICK, Visits
 from fultr.cli.app_people import Person, person_of, write_files
 from fultr.cli.console import Done, progress_bar, say
 from fultr.core.arrays import Float32s, Float64s
+from fultr.core.drawing import PALETTE, STYLE
 from fultr.deploy.folder import init_deployment
 from fultr.deploy.services import start, stop
 from fultr.deploy.training import follow, submit
@@ -241,3 +244,20 @@ def _quality(searches: list[_Judged], weights: Float32s | None) -> Quality:
         reciprocal.append(1 / rank if rank else 0.0)
         gains.append(1 / np.log2(1 + rank) if 0 < rank <= DISPLAYED else 0.0)
     return float(np.mean(reciprocal)), float(np.mean(gains))
+
+
+def draw_demo(found: Sequence[Mapping[str, Quality]]) -> Figure:
+    """Draw the MRR of each ranker, of every seed, and their mean."""
+    with mpl.rc_context({**STYLE, "font.size": 9}):
+        figure = Figure(figsize=(5.4, 2.4), layout="constrained")
+        axes = figure.subplots()
+        for place, name in enumerate(reversed(list(found[0]))):
+            values = [one[name][0] for one in found]
+            colour = PALETTE["blue" if name == "federated" else "grey"]
+            axes.scatter(values, [place] * len(values), s=12, color=colour, alpha=0.5)
+            axes.scatter([np.mean(values)], [place], s=60, marker="|", color=colour)
+            axes.text(float(np.mean(values)), place + 0.28, f"{np.mean(values):.3f}", ha="center", color=colour)
+        axes.set_yticks(range(len(found[0])), list(reversed(list(found[0]))))
+        axes.set_ylim(-0.5, len(found[0]) - 0.3)
+        axes.set_xlabel("MRR on searches that nobody learnt from; a dot per seed")
+    return figure

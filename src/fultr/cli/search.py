@@ -217,8 +217,9 @@ def status(problems: bool, folder: Path | None, as_json: bool) -> None:
 @search.command()
 @click.option("--seeds", default=1, show_default=True, type=click.IntRange(1, 100), help="How often, each with others.")
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(1, 45), help="Rounds of the federation.")
+@click.option("--figure", type=PATH, help="Draw MRR of the rankers: FILE.png, FILE.svg or FILE.pdf.")
 @json_option
-def demo(seeds: int, rounds: int, as_json: bool) -> None:
+def demo(seeds: int, rounds: int, figure: Path | None, as_json: bool) -> None:
     """Five people search their own files, and a federation learns from them.
 
     Each has files of their own (sources of the standard library, manual pages, generated notes and mail) and habits.
@@ -229,13 +230,21 @@ def demo(seeds: int, rounds: int, as_json: bool) -> None:
     import tempfile
 
     _check_installed("flwr")
-    from fultr.cli.app_demo import run_demo
+    from fultr.cli.app_demo import draw_demo, run_demo
+    from fultr.core.drawing import Kind, rendered
+    from fultr.core.files import written_whole
 
+    kinds: dict[str, Kind] = {".png": "png", ".svg": "svg", ".pdf": "pdf"}
+    if figure is not None and figure.suffix not in kinds:
+        raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
     found = []
     for seed in range(seeds):
         say(f"seed {seed}")
         with tempfile.TemporaryDirectory(prefix="fultr-search-demo-") as made:
             found.append(run_demo(Path(made), seed, rounds))
+    if figure is not None:
+        with written_whole(figure) as temporary:
+            temporary.write_bytes(rendered(draw_demo(found), kinds[figure.suffix]))
     if as_json:
         print_json({"rounds": rounds, "MRR, NDCG@10": {name: [one[name] for one in found] for name in found[0]}})
         return
