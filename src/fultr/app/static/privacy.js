@@ -29,7 +29,7 @@ function show(told) {
   const { name, made, epsilon, delta } = told.ranker;
   const origin = name === "default"
     ? "The default: weights set by hand that come with the program, the same for everybody."
-    : `Version ${name}, trained by your federation${made ? ` (${exactly(Date.parse(made) / 1000)})` : ""}, signed and checked when it came.`;
+    : `Version ${name}${made ? `, made ${exactly(Date.parse(made) / 1000)}` : ""}, which came through your node: it takes only what your federation has signed.`;
   const spent = epsilon === null
     ? told.answered ? " It comes without differential privacy: there is no bound (epsilon) on what your answers reveal." : ""
     : ` Privacy spent so far, per device: epsilon ${epsilon.toFixed(3)}${delta ? `, delta ${delta}` : ""}, as its server says.`;
