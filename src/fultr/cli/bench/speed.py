@@ -72,14 +72,14 @@ def _sum(values: Float32s) -> np.float32:
     return total
 
 
-def _bandwidth() -> float:
+def memory_bandwidth() -> float:
     """Bytes a second: the best of five sums over 1.2 GB by all threads."""
     values = np.ones(300_000_000, np.float32)
     _sum(values[:10])
     return values.nbytes / _best(lambda: run_ranges(lambda a, b: _sum(values[a:b]), values.size), 5)
 
 
-def _clicked_bytes(log: ClickLog, shown: Display, width: int) -> int:
+def clicked_bytes(log: ClickLog, shown: Display, width: int) -> int:
     """Size of the displayed features of the distinct queries that each client clicked in."""
     clicked = log.clicks.any(axis=1)
     client = np.repeat(np.arange(log.clients), np.diff(log.offsets))[clicked]
@@ -110,12 +110,12 @@ def _bench_round() -> list[Figure]:
     attracted = attraction(data.train, shown, model)
     log = simulate_clicks(PositionBased(), attracted, examined, everyone, sessions=sessions, seed=0, round_=0)
     a_round(10)()
-    bandwidth = _bandwidth()
+    bandwidth = memory_bandwidth()
     small = _best(a_round(2000), 9)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     large = _best(a_round(62_500), 3)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
-    reading = _clicked_bytes(log, shown, data.train.width) / bandwidth
+    reading = clicked_bytes(log, shown, data.train.width) / bandwidth
     operations = 2 * 2 * log.clicks.sum() * shown.ranks * data.train.width  # score and change, multiply and add
     return [
         Figure("memory bandwidth", bandwidth / 1e9, "GB/s"),
