@@ -236,13 +236,21 @@ def _judged(finder: Finder, person: Person, random: np.random.Generator) -> _Jud
 
 
 def _quality(searches: list[_Judged], weights: Float32s | None) -> Quality:
-    """MRR, and NDCG@10 with the target as the only relevant document; None: the engine's score ranks."""
+    """MRR, and NDCG@10 with the target as the only relevant document; None: the engine's score ranks.
+
+    Among equal scores, the target has the middle rank.
+    """
     reciprocal, gains = [], []
     for one in searches:
         scores = one.scores if weights is None else one.features.astype(np.float64) @ weights
-        rank = 0 if one.target < 0 else 1 + int(np.sum(scores > scores[one.target]))
-        reciprocal.append(1 / rank if rank else 0.0)
-        gains.append(1 / np.log2(1 + rank) if 0 < rank <= DISPLAYED else 0.0)
+        if one.target < 0:
+            reciprocal.append(0.0)
+            gains.append(0.0)
+            continue
+        own = scores[one.target]
+        rank = 1 + np.sum(scores > own) + (np.sum(scores == own) - 1) / 2
+        reciprocal.append(1 / rank)
+        gains.append(1 / np.log2(1 + rank) if rank <= DISPLAYED else 0.0)
     return float(np.mean(reciprocal)), float(np.mean(gains))
 
 
