@@ -42,7 +42,6 @@ from fultr.rankers.plain import scaled
 from fultr.rankers.versions import Versions
 
 PEOPLE = 5
-_SEARCHES = 200  # of a person, that are logged
 _HELD_OUT = 100  # of a person, that judge
 _AGAIN = 0.3  # the share of searches for something that was looked for before
 _SURE, _NOISE = 0.95, 0.08  # clicks on what is looked for, and on anything else, when it is examined
@@ -62,13 +61,14 @@ class _Judged:
     target: int
 
 
-def run_demo(folder: Path, seed: int, rounds: int) -> dict[str, Quality]:
+def run_demo(folder: Path, seed: int, rounds: int, searches: int) -> dict[str, Quality]:
     """Make, search, train, judge: the quality of each ranker, the mean over people.
 
     Args:
         folder: for everything.
         seed: of files, people and their searches.
         rounds: of the federation.
+        searches: of each person, that are logged.
     """
     federation = folder / "federation"
     init_deployment(federation, PEOPLE)
@@ -84,11 +84,11 @@ def run_demo(folder: Path, seed: int, rounds: int) -> dict[str, Quality]:
             finder.index.update()
             people.append(person_of(finder.index.catalogue, random))
     say("2 of 4: they search, through the page's interface")
-    with progress_bar(PEOPLE * _SEARCHES, "Searching") as done:
+    with progress_bar(PEOPLE * searches, "Searching") as done:
         for u, (home, person) in enumerate(zip(homes, people, strict=True)):
             with Finder(home) as finder:
                 random = np.random.default_rng([seed, u, 1])
-                _use(finder, person, random, done)
+                _use(finder, person, searches, random, done)
                 judged.append([_judged(finder, person, random) for _ in range(_HELD_OUT)])
     say("3 of 4: a federation of their devices trains, over TLS, each within its policy")
     settings = FederationSettings.of(
@@ -196,13 +196,13 @@ def _page(finder: Finder, visits: Visits) -> Iterator[_Browser]:
             thread.join()
 
 
-def _use(finder: Finder, person: Person, random: np.random.Generator, done: Done) -> None:
+def _use(finder: Finder, person: Person, searches: int, random: np.random.Generator, done: Done) -> None:
     """Search, look at results from the top, open what looks right, and stay or come back at once."""
     clock = _Clock()
     visits = Visits(finder, clock)
     before: list[tuple[int, str]] = []
     with _page(finder, visits) as page:
-        for _ in range(_SEARCHES):
+        for _ in range(searches):
             if before and random.random() < _AGAIN:
                 wanted, query = before[random.integers(len(before))]
             else:

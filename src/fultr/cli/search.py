@@ -217,9 +217,11 @@ def status(problems: bool, folder: Path | None, as_json: bool) -> None:
 @search.command()
 @click.option("--seeds", default=1, show_default=True, type=click.IntRange(1, 100), help="How often, each with others.")
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(1, 45), help="Rounds of the federation.")
+@click.option("--searches", default=200, show_default=True, type=click.IntRange(100, 10_000),
+              help="Searches of each person that are learnt from.")  # fmt: skip
 @click.option("--figure", type=PATH, help="Draw MRR of the rankers: FILE.png, FILE.svg or FILE.pdf.")
 @json_option
-def demo(seeds: int, rounds: int, figure: Path | None, as_json: bool) -> None:
+def demo(seeds: int, rounds: int, searches: int, figure: Path | None, as_json: bool) -> None:
     """Five people search their own files, and a federation learns from them.
 
     Each has files of their own (sources of the standard library, manual pages, generated notes and mail) and habits.
@@ -241,12 +243,13 @@ def demo(seeds: int, rounds: int, figure: Path | None, as_json: bool) -> None:
     for seed in range(seeds):
         say(f"seed {seed}")
         with tempfile.TemporaryDirectory(prefix="fultr-search-demo-") as made:
-            found.append(run_demo(Path(made), seed, rounds))
+            found.append(run_demo(Path(made), seed, rounds, searches))
     if figure is not None:
         with written_whole(figure) as temporary:
             temporary.write_bytes(rendered(draw_demo(found), kinds[figure.suffix]))
     if as_json:
-        print_json({"rounds": rounds, "MRR, NDCG@10": {name: [one[name] for one in found] for name in found[0]}})
+        quality = {name: [one[name] for one in found] for name in found[0]}
+        print_json({"rounds": rounds, "searches": searches, "MRR, NDCG@10": quality})
         return
     rows = [
         [name, *(_spread([one[name][i] for one in found]) for i in (0, 1)),
