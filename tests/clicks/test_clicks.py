@@ -199,7 +199,7 @@ def test_attraction_follows_the_grades():
         (lambda: ClickModel(other_click=1.5), "other_click: expected a number, at least 0, at most 1, found 1.5"),
         (
             lambda: ClickModel(click_model="casacde"),
-            'click_model: expected one of position-based, cascade; found "casacde"',
+            'click_model: expected one of position-based, cascade, dependent-click, trust, contextual; found "casacde"',
         ),
         (lambda: ClickModel(continues=2), "continues: expected a number, at least 0, at most 1, found 2"),
         (lambda: Sessions(clicks=0), "clicks: expected a whole number, at least 1, at most 1,000,000, found 0"),

@@ -271,7 +271,7 @@ def test_every_reason_gives_the_same_refusal_and_is_in_the_ledger(path):
         assert last_reason(path).startswith(reason)
         assert told[-1] == last_reason(path)
     outcomes = [entry.outcome for entry in history(path).entries]
-    assert outcomes == ["refused"] * 14 + ["not a task"] * 2
+    assert outcomes == ["refused"] * 15 + ["not a task"] * 2
     assert {entry.asked.run for entry in history(path).entries} == {2**64 - 1}
     assert history(path).answered == 0
 

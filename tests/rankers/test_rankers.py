@@ -50,7 +50,10 @@ def test_a_saved_ranker_is_the_same_to_the_last_bit(ranker, tmp_path):
         (lambda c: json.dumps(c | {"feature_names": ["a"]}), "feature_names: expected 7 different names"),
         (lambda c: json.dumps(c | {"feature_names": ["a"] * 7}), "feature_names: expected 7 different names"),
         (lambda c: json.dumps(c | {"feature_names": [1, 2, 3, 4, 5, 6, 7]}), "feature_names: expected 7 different"),
-        (lambda c: json.dumps(c | {"model": "cubic"}), "model: expected one of linear; found 'cubic'"),
+        (
+            lambda c: json.dumps(c | {"model": "cubic"}),
+            "model: expected one of linear, mlp, random-trees, histogram-trees; found 'cubic'",
+        ),
         (lambda c: "[" * 200_000, "found no JSON"),
         (lambda c: json.dumps(c | {"weights": [float("nan")] * 7}), "a weight is not finite"),
     ],

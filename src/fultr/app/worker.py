@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import stat
 import sys
 import warnings
@@ -19,6 +18,11 @@ from typing import Any, BinaryIO
 
 from fultr.app.crawl import Stamp, stamp_of
 from fultr.app.readers import Part, Unreadable, format_of, reader_of
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows, where a file that takes too much memory is not stopped
+    resource = None  # type: ignore[assignment]
 
 MEMORY = 1_500_000_000
 """Bytes that a reading process may take."""
@@ -35,9 +39,10 @@ def main() -> None:
     out = Connection(os.dup(1), readable=False)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else is written where answers go
     questions = Connection(os.dup(0), writable=False)
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(_NICE)
+    if resource is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.nice(_NICE)
     sys.setrecursionlimit(2000)
     warnings.simplefilter("ignore")
     while True:

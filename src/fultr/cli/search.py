@@ -222,7 +222,7 @@ def status(problems: bool, folder: Path | None, as_json: bool) -> None:
 @click.option("--figure", type=PATH, help="Draw MRR of the rankers: FILE.png, FILE.svg or FILE.pdf.")
 @json_option
 def demo(seeds: int, rounds: int, searches: int, figure: Path | None, as_json: bool) -> None:
-    """Five people search their own files, and a federation learns from them.
+    """Five people search, and a federation learns from it.
 
     Each has files of their own (sources of the standard library, manual pages, generated notes and mail) and habits.
     They use the page's own interface; a federation of the five trains over TLS, within each device's policy. At the

@@ -28,7 +28,6 @@ from fultr.federated.settings import (
     propensity_setting,
 )
 from fultr.rankers.model import ModelSettings, model_setting
-from fultr.rankers.plain import plain_size
 from fultr.rankers.schema import schema_digest, schema_text
 
 
@@ -119,6 +118,8 @@ class FederationSettings:
         if self.feature_names and (len({*self.names} - {""}) != self.features or len(self.names) != self.features):
             found = f"{len(self.names)} texts, {len({*self.names} - {''})} of them different names"
             raise SettingError("feature_names", f"expected {self.features} different names, found {found}")
+        from fultr.rankers.plain import plain_size  # loads NumPy
+
         plain_size(self.model, self.features)  # refuses too many weights
         check_model(self.model, self.server, self.normalised)
         check_aggregation(self.aggregation, self.stage)

@@ -96,10 +96,10 @@ def machine() -> dict[str, str]:
     >>> list(machine())
     ['processor', 'cores', 'memory', 'system']
     """
-    processor, memory = platform.processor(), "unknown"
-    if Path("/proc/cpuinfo").is_file():
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(errors="replace"), re.MULTILINE)
-        processor = found[1].strip() if found else processor
+    told, found, memory = Path("/proc/cpuinfo"), None, "unknown"
+    if told.is_file():
+        found = re.search(r"^model name\s*:\s*(.+)$", told.read_text(errors="replace"), re.MULTILINE)
+    processor = found[1].strip() if found else platform.processor()  # which asks another program
     if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
         memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     return {

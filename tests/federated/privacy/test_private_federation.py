@@ -67,8 +67,8 @@ def test_sums_are_divided_by_the_expected_number_whoever_replies(tmp_path, monke
     true = fultr.federated.federate.server_round
     monkeypatch.setattr(
         "fultr.federated.federate.server_round",
-        lambda algorithm, server, rows, clients, random, **how: (
-            seen.append(clients) or true(algorithm, server, rows, clients, random, **how)
+        lambda algorithm, model, server, rows, clients, random, **how: (
+            seen.append(clients) or true(algorithm, model, server, rows, clients, random, **how)
         ),
     )
     federate(Made(silent=50), FederationSettings.of({**SETTINGS, "rounds": 1}), tmp_path)
