@@ -16,7 +16,6 @@ import datetime
 import ipaddress
 import os
 import re
-import resource
 from base64 import b64decode
 from functools import partial
 from pathlib import Path
@@ -357,6 +356,8 @@ def is_local(scope: Scope) -> bool:
 
 def main() -> None:
     """Run the SuperLink."""
+    import resource  # not on Windows, where nodes run but no SuperLink of ours
+
     import uvicorn
     from flwr.supercore import http_logging
     from flwr.superlink import extensions
