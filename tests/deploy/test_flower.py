@@ -262,10 +262,7 @@ def test_flower_ends_with_the_weights_of_the_simulation(data, federation, period
 @pytest.mark.slow
 @pytest.mark.deployment
 def test_kills_cost_no_round(data, federation, filled, tmp_path):
-    """The ServerApp, then the SuperLink, killed during a round and right after one: no round is lost or done twice.
-
-    The weights are the same as without, unless Flower took a node for gone that had not yet come back to the SuperLink.
-    """
+    """The ServerApp, then the SuperLink, killed during a round and right after one: the same weights as without."""
     deployment, _ = federation
     settings = settings_of(data, propensity="shrunk", server="adam", server_rate=0.05, judge=True)
     local = LocalDevices(copied(filled, tmp_path / "copies"), policy=DevicePolicy(**MANY))
@@ -292,15 +289,8 @@ def test_kills_cost_no_round(data, federation, filled, tmp_path):
     wait_for(lambda: len(reports(deployment, "killed")) == 2)
     kill(deployment, "superlink")
     start(deployment.folder, 180)
-    weights = train(deployment, settings, "killed")
-    rounds = reports(deployment, "killed")
-    assert [report["round"] for report in rounds] == [1, 2, 3]
-    assert len(rounds[0]["accepted"]) == DEVICES
-    missed = [reason for report in rounds for reason in report["refused"].values()]
-    assert {*missed} <= {"it cannot be reached"}
-    assert sum(len(report["accepted"]) for report in rounds) + len(missed) == 3 * DEVICES
-    if not missed:
-        assert weights.tobytes() == whole.weights.tobytes()
+    assert train(deployment, settings, "killed").tobytes() == whole.weights.tobytes()
+    assert [report["round"] for report in reports(deployment, "killed")] == [1, 2, 3]
 
 
 def wait_for(true: Callable[[], bool]) -> None:

@@ -175,6 +175,7 @@ def served(folder: Path, sent: list[object], monkeypatch: pytest.MonkeyPatch) ->
     return server, said
 
 
+@pytest.mark.process  # a node compiles in a process of its own, unless that was done before
 def test_nothing_that_a_server_sends_ends_a_node(folder, monkeypatch):
     """Errors of every kind, nonsense, other programs' messages: it goes on, and answers nothing but the refusal."""
     errors = [ValueError("half"), KeyError("x"), RuntimeError("odd"), AttributeError("y"), RecursionError("deep")]
@@ -186,6 +187,7 @@ def test_nothing_that_a_server_sends_ends_a_node(folder, monkeypatch):
     assert all("\n" not in told.words for told in said)
 
 
+@pytest.mark.process
 def test_a_policy_that_cannot_be_read_refuses_everything(folder, monkeypatch):
     """Its owner made a mistake while the node was running: nothing leaves until that is mended."""
     reads = module.DevicePolicy.read

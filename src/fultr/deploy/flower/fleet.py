@@ -204,9 +204,13 @@ class _Signed:
 
 @contextmanager
 def connected(
-    address: str, authority: bytes, key: ec.EllipticCurvePrivateKey, before: int | None = None
+    address: str,
+    authority: bytes,
+    key: ec.EllipticCurvePrivateKey,
+    before: int | None = None,
+    known: int | None = None,
 ) -> Iterator[Fleet]:
-    """Connect a node to the SuperLink at an address.
+    """Connect a node to the SuperLink at an address. It takes leave at the end, but not if the connection is lost.
 
     Args:
         address: HOST:PORT.
@@ -214,20 +218,31 @@ def connected(
         key: the node's.
         before: its number when it was last connected. Should it have been killed then, it takes leave first; otherwise
             it would not be admitted for a minute.
+        known: its number, if only the connection was lost. Where the SuperLink still knows it, it goes on as that and
+            was never gone: what it was sent meanwhile waits for it.
     """
     signed = NodeAuthHttpInterceptor(key, key.public_key())
     with FleetHttpClient.from_server_address(address, False, authority, [signed]) as client:
         client._client.follow_redirects = False
         client._client.event_hooks["response"].append(_bounded)
-        if before is not None:
-            Fleet(client, before).leave()
-        public = public_key_to_bytes(key.public_key())
-        request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
-        fleet = Fleet(client, client.ActivateNode(request).node_id)
-        try:
+        if known is not None and _is_known(fleet := Fleet(client, known)):
             yield fleet
-        finally:
-            fleet.leave()
+        else:
+            if before is not None:
+                Fleet(client, before).leave()
+            public = public_key_to_bytes(key.public_key())
+            request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+            fleet = Fleet(client, client.ActivateNode(request).node_id)
+            yield fleet
+        fleet.leave()
+
+
+def _is_known(fleet: Fleet) -> bool:
+    """Does the SuperLink know the node by this number?"""
+    try:
+        return fleet.alive()
+    except httpx.HTTPStatusError:  # the key has another number, or none
+        return False
 
 
 def _bounded(response: httpx.Response) -> None:

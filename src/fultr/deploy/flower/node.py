@@ -82,13 +82,13 @@ def run_node(folder: Path, stop: threading.Event, tell: Callable[[Told], None]) 
         authority = (folder / "ca.crt").read_bytes()
     except OSError as error:
         raise FultrError(f"{folder / 'ca.crt'}: cannot be read: {error.strerror}") from None
-    retry = 1.0
+    retry, known = 1.0, None
     with locked(folder / "lock", f"{folder}: this node is running already"):
         while not stop.is_set():
             admitted = False
             try:
-                with connected(settings.server, authority, key, _number_before(folder)) as fleet:
-                    admitted = True
+                with connected(settings.server, authority, key, _number_before(folder), known) as fleet:
+                    admitted, known = True, fleet.number
                     _note_number(folder, fleet.number)
                     tell(Told("connected", f"connected to {settings.server} as node {fleet.number}"))
                     retry = 1.0
