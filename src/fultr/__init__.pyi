@@ -8,6 +8,8 @@ from .clicks.impressions import ImpressionLog as ImpressionLog
 from .clicks.log import ClickLog as ClickLog
 from .clicks.settings import ClickModel as ClickModel
 from .clicks.settings import Sessions as Sessions
+from .clicks.tables import table_of as table_of
+from .clicks.tables import write_click_log as write_click_log
 from .core.errors import FultrError as FultrError
 from .data.letor.reader import read_letor as read_letor
 from .data.letor.writer import write_letor as write_letor
@@ -32,6 +34,7 @@ from .rankers.model import ModelSettings as ModelSettings
 from .rankers.ranker import Ranker as Ranker
 from .rankers.versions import Versions as Versions
 from .rankers.versions import read_ranker as read_ranker
+from .study.sample_log import sample_clicks as sample_clicks
 from .study.settings import Adversaries as Adversaries
 from .study.settings import FiniteUsers as FiniteUsers
 from .study.settings import RunSettings as RunSettings

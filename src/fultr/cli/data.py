@@ -1,19 +1,32 @@
-"""The commands `fultr data ...`: data sets, inspected and generated."""
+"""The commands `fultr data ...`: data sets and click logs, inspected and generated."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fultr.cli.console import print_json, print_table, progress_bar, say, working
 from fultr.cli.lazy import OrderedGroup
-from fultr.cli.options import PATH, json_option, reading_options, threads_option
+from fultr.cli.options import (
+    DATA_HELP,
+    PATH,
+    SEED_HELP,
+    given_settings,
+    json_option,
+    reading_options,
+    settings_options,
+    threads_option,
+)
+from fultr.clicks.settings import ClickModel
+from fultr.core.settings import leaves
+from fultr.study.settings import PolicySettings
 
 
 @click.group(cls=OrderedGroup)
 def data() -> None:
-    """Inspect data sets, or generate them."""
+    """Inspect data sets, or generate them, or a click log."""
 
 
 @data.command()
@@ -64,3 +77,97 @@ def make(name: str, out: Path | None, seed: int, compress: str | None, threads: 
             write_letor(part, folder / f"{file}.txt{suffix}", threads=threads)
             done()
     say(f"Wrote {folder}/train.txt{suffix}, vali.txt{suffix} and test.txt{suffix}: {splits.train.describe()}")
+
+
+@data.command()
+@click.argument("out", type=PATH, default="clicks.tsv")
+@click.option("--data", "source", default="synthetic", show_default=True, help=DATA_HELP)
+@reading_options
+@click.option("--clicks", default=10_000, show_default=True, type=click.IntRange(1, 10**9), help="Clicks, in all.")
+@click.option("--users", default=1000, show_default=True, type=click.IntRange(1, 10**7), help="Users who make them.")
+@click.option("--queries", default=10, show_default=True, type=click.IntRange(1, 10**6), help="Queries of a user.")
+@click.option("--policies", default=2, show_default=True, type=click.IntRange(1, 1000),
+              help="Logging policies, one of which, at random, makes each page.")  # fmt: skip
+@click.option("--displayed", default=5, show_default=True, type=click.IntRange(1, 1000), help="Documents on a page.")
+@settings_options(ClickModel, leaves(ClickModel))
+@settings_options(PolicySettings, ("policy_fraction",))
+@click.option("--layout", default="pages", show_default=True, type=click.Choice(["pages", "rows"]),
+              help="A row for each page, with lists; or for each displayed document, with its rank.")  # fmt: skip
+@click.option("--no-features", is_flag=True, help="Leave out the documents' features, most of the file.")
+@click.option("--seed", default=0, show_default=True, help=SEED_HELP)
+@json_option
+def clicks(
+    out: Path,
+    source: str,
+    fold: int,
+    merge: bool,
+    sentinel: tuple[str, ...],
+    clicks: int,
+    users: int,
+    queries: int,
+    policies: int,
+    displayed: int,
+    layout: str,
+    no_features: bool,
+    seed: int,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Write a sample click log, from simulated users.
+
+    The users ask queries of a judged data set. What they are shown is ranked by one of several logging policies
+    (rankers trained on few queries), chosen at random for each page. They examine a rank with a probability that falls
+    with it, and click what is relevant, or, now and then, what is not.
+
+    OUT ends with .tsv, .csv or .parquet (text also with .gz, .xz, .bz2 or .zst). The truth behind the log goes into a
+    file beside it, such as clicks.truth.json: how likely each rank was examined, each user's bias severity, and the
+    relevance grade of every displayed document.
+
+    \b
+    Examples
+      fultr data clicks                         clicks.tsv and clicks.truth.json
+      fultr estimate clicks.tsv                 compare with the truth
+      fultr data clicks long.csv --layout rows  a row for each displayed document
+      fultr data clicks clicks.parquet --clicks 1000000 --users 50000
+      fultr data clicks --policies 1            rank and relevance inseparable
+      fultr data clicks --click-model trust --trust 0.3 --gamma 2
+      fultr data clicks mq.csv.gz --data ~/data/MQ2007 --displayed 10
+    """
+    from fultr.clicks.tables import check_log_name
+    from fultr.core.settings import build
+    from fultr.data.load import load
+    from fultr.study.sample_log import sample_clicks
+
+    check_log_name(out)
+    given = given_settings(settings)
+    model = build(ClickModel, {name: value for name, value in given.items() if name in leaves(ClickModel)})
+    policy = build(PolicySettings, {name: value for name, value in given.items() if name in leaves(PolicySettings)})
+    with working("Loading the data"):
+        splits = load(source, fold=fold, merge=merge, sentinel=sentinel or "auto")
+    with working("Simulating users"):
+        made = sample_clicks(
+            splits,
+            clicks=clicks,
+            users=users,
+            queries=queries,
+            policies=policies,
+            displayed=displayed,
+            click_model=model,
+            policy=policy,
+            seed=seed,
+        )
+    with working("Writing"):
+        truth = made.save(out, layout, features=not no_features)
+    sizes = {
+        "pages": made.log.impressions,
+        "clicks": int(made.log.clicks.sum()),
+        "users": users,
+        "queries": made.log.query_names.size,
+        "documents": made.log.pairs,
+    }
+    if as_json:
+        told = {"file": str(out), "truth": str(truth), **sizes, "examination": made.examination.tolist()}
+        print_json({**told, "settings": made.settings})
+        return
+    say(f"Wrote {out}: " + ", ".join(f"{count:,} {name}" for name, count in sizes.items()))
+    say(f"Wrote {truth}: the truth behind it. Examination: " + ", ".join(f"{p:.3f}" for p in made.examination))

@@ -36,7 +36,7 @@ class _Commands(LazyGroup):
         ],
         "Click logs and data sets": [
             Entry("estimate", "fultr.cli.estimate", "Estimate the position bias of a click log you have."),
-            Entry("data", "fultr.cli.data", "Inspect data sets, or generate them."),
+            Entry("data", "fultr.cli.data", "Inspect data sets, or generate them, or a click log."),
         ],
         "Rankers": [
             Entry("evaluate", "fultr.cli.evaluate", "Measure a ranker on judged data: NDCG, MRR, precision."),
@@ -77,6 +77,7 @@ def cli() -> None:
       fultr reproduce all --quick             all its experiments, scaled down
       fultr simulate --gamma 2 --out out/sim  one training run, with its ranker
       fultr evaluate out/sim/ranker.json synthetic
+      fultr data clicks                       a sample click log, clicks.tsv
       fultr estimate CLICKLOG                 how biased a click log is
       fultr data inspect FOLDER               what a data set holds
       fultr deploy demo                       a federation of 5 devices, on Flower

@@ -212,7 +212,7 @@ def _impressions(table: _Table, separator: str | None) -> ImpressionLog:
         table.columns["documents"],
     )
     query_names, queries = _numbered(table, "query")
-    users = _numbered(table, "user")[1] if "user" in table.columns else None
+    user_names, users = _numbered(table, "user") if "user" in table.columns else (None, None)
     padded = np.zeros(shown.shape, np.int64)
     padded[shown] = codes
     (query_of_pair, document_of_pair), pairs = number_pairs(queries[:, np.newaxis], padded, shown)
@@ -235,6 +235,7 @@ def _impressions(table: _Table, separator: str | None) -> ImpressionLog:
         query_names,
         names[document_of_pair],
         _features(table, joined, lengths, pairs[shown], query_of_pair.size) if "features" in table.columns else None,
+        user_names,
     )
 
 

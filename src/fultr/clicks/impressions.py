@@ -32,6 +32,9 @@ class ImpressionLog:
         query_names: what the log calls each query.
         document_names: what the log calls the document of each pair.
         features: float32 [pairs, features], or None if the log has none.
+        user_names: what the log calls each user; None if it is not known who searched, or nobody gave names.
+        feature_names: what the features are called; None if they have no names.
+        times: float64 [impressions], when each was made, in seconds since 1970; None if that is not known.
 
     >>> log = ImpressionLog.from_arrays(["a", "a", "b"], [[7, 8], [8, 7], [7, -1]], [[1, 0], [0, 0], [1, 0]])
     >>> log.documents.tolist(), log.query_of_pair.tolist()
@@ -46,6 +49,9 @@ class ImpressionLog:
     query_names: NDArray[Any]
     document_names: NDArray[Any]
     features: Float32s | None = None
+    user_names: NDArray[Any] | None = None
+    feature_names: tuple[str, ...] | None = None
+    times: Float64s | None = None
 
     def __post_init__(self) -> None:
         if not self.impressions or not self.ranks:
@@ -79,7 +85,7 @@ class ImpressionLog:
             raise FultrError(f"documents: expected {query.size} rows of whole numbers, found shape {shown.shape}")
         names, code = np.unique(shown, return_inverse=True)
         owner, pairs = number_pairs(query[:, np.newaxis], code.reshape(shown.shape), shown >= 0)
-        who = None if users is None else np.unique(np.asarray(users), return_inverse=True)[1].astype(np.int32)
+        user_names, who = (None, None) if users is None else np.unique(np.asarray(users), return_inverse=True)
         values = None if features is None else np.asarray(features, np.float32)
         if values is not None and (values.ndim != 3 or values.shape[:2] != shown.shape):
             raise FultrError(f"features: expected {shown.shape} vectors of one length, found shape {values.shape}")
@@ -87,11 +93,12 @@ class ImpressionLog:
             query.astype(np.int32),
             pairs,
             np.asarray(clicks, np.uint8),
-            who,
+            None if who is None else who.astype(np.int32),
             owner[0].astype(np.int32),
             query_names,
             names[owner[1]],
             None if values is None else mean_by_pair(values[shown >= 0], pairs[shown >= 0], owner[0].size),
+            user_names,
         )
 
     @property
@@ -139,9 +146,14 @@ class ImpressionLog:
 
     def take(self, rows: NDArray[Any]) -> ImpressionLog:
         """Some of the impressions; queries, users and pairs keep their numbers."""
-        users = None if self.users is None else self.users[rows]
-        part = replace(self, queries=self.queries[rows], documents=self.documents[rows], clicks=self.clicks[rows])
-        return replace(part, users=users)
+        return replace(
+            self,
+            queries=self.queries[rows],
+            documents=self.documents[rows],
+            clicks=self.clicks[rows],
+            users=None if self.users is None else self.users[rows],
+            times=None if self.times is None else self.times[rows],
+        )
 
     def numbers_in(self, other: ImpressionLog) -> tuple[Int64s, Int64s]:
         """The number in another log of each query and of each pair of this one; -1 for those it lacks."""
