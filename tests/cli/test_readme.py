@@ -46,10 +46,12 @@ def test_the_examples_of_the_page_on_search_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / "search.md").read_text()
     names: dict[str, object] = {}
-    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    first, second, third = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(first, names)
     assert f"```\n{capsys.readouterr().out}```" in page
     exec(second, names)
+    assert f"prints `{capsys.readouterr().out.strip()}`" in page
+    exec(third, names)
     assert f"prints `{capsys.readouterr().out.strip()}`" in page
     with fultr.DeviceLog.open("search.db", features=["title match", "freshness"]) as log:
         found = log.records()

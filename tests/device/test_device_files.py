@@ -51,7 +51,7 @@ def newer(path: Path) -> None:
     [
         (lambda path: path.write_text("my diary\n" * 100), "is not a device log, nor an SQLite database"),
         (other_database, "is an SQLite database of another application"),
-        (newer, r"was written by a newer fultr \(its tables have version 7, this one knows 4\): update fultr"),
+        (newer, r"was written by a newer fultr \(its tables have version 7, this one knows 5\): update fultr"),
         (lambda path: path.write_bytes(full(path)[:50]), r"is damaged \(only 50 bytes are left\)"),
         (lambda path: path.write_bytes(full(path)[:9000]), "is damaged"),
         (lambda path: path.write_bytes(full(path)[:4096] + bytes(60_000)), "is damaged"),
@@ -186,17 +186,17 @@ def test_a_locked_file_is_one_clear_error(path, monkeypatch):
 
 def test_an_older_file_is_brought_up_to_date_whole_or_not_at_all(path, monkeypatch):
     good = full(path)
-    assert struct.unpack_from(">i4xi", good, 60) == (4, int.from_bytes(b"fult", "big"))
+    assert struct.unpack_from(">i4xi", good, 60) == (5, int.from_bytes(b"fult", "big"))
     more = "ALTER TABLE impressions ADD COLUMN note TEXT"
     monkeypatch.setattr(device_file, "STEPS", (*device_file.STEPS, f"{more};\nINSERT INTO nowhere VALUES (1)"))
     with pytest.raises(FultrError, match="no such table: nowhere"):
         opened(path, features=40)
     assert path.read_bytes() == good
-    monkeypatch.setattr(device_file, "STEPS", (*device_file.STEPS[:4], more))
+    monkeypatch.setattr(device_file, "STEPS", (*device_file.STEPS[:5], more))
     with opened(path, features=40) as log:
         assert log.records().impressions.size == 60
         assert log._connection.execute("SELECT count(note) FROM impressions").fetchone() == (0,)
-        assert struct.unpack_from(">i", path.read_bytes(), 60) == (5,)  # an older program sees it at once
+        assert struct.unpack_from(">i", path.read_bytes(), 60) == (6,)  # an older program sees it at once
     monkeypatch.undo()
     with pytest.raises(FultrError, match="newer fultr"):
         opened(path, features=40)

@@ -93,6 +93,7 @@ def _expire(connection: sqlite3.Connection, age: float, now: float) -> None:
         leapt = now if known.leapt is None else min(known.leapt, now)
     today = min(now, latest)
     connection.execute("DELETE FROM impressions WHERE time < ?", (today - age,))
+    connection.execute("DELETE FROM personal WHERE made < ?", (today - age,))
     seen, id_ = known.future_seen, known.future_id
     if seen is not None and today - seen > age:
         connection.execute("DELETE FROM impressions WHERE time > ? AND id <= ?", (today + _DAY, id_))
@@ -118,7 +119,7 @@ def _used(connection: sqlite3.Connection) -> int:
 
 
 def forget_impressions(connection: sqlite3.Connection, condition: str, value: object) -> tuple[int, bool]:
-    """Delete the impressions that meet a condition, and record that the file must be wiped.
+    """Delete the impressions that meet a condition and the personal layer, and record that the file must be wiped.
 
     Returns how many were deleted, and whether that is all.
 
@@ -147,7 +148,8 @@ def _forget_some(connection: sqlite3.Connection, condition: str, value: object, 
         gone = connection.execute(
             f"DELETE FROM impressions WHERE id IN (SELECT id FROM impressions WHERE {condition} LIMIT ?)", (value, most)
         ).rowcount
-        if gone:
+        layers = connection.execute("DELETE FROM personal").rowcount  # fitted to what is forgotten, perhaps
+        if gone or layers:
             connection.execute("UPDATE settings SET value = value + 1 WHERE name = 'wipes'")
     return gone
 

@@ -5,25 +5,29 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, TypeVar, overload
 
 import numpy as np
 
-from fultr.core.arrays import Float32s, Int64s
+from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.checks import UnknownNameError, check_number, number_fits, written
 from fultr.core.errors import FultrError
 from fultr.device.current import Stamp, read_current, stamp
+from fultr.device.exploration import drawn, orders_for, ranks_in_orders
 from fultr.device.features import LARGEST, Column, Feature, Features
 from fultr.device.log import DeviceLog
-from fultr.rankers.plain import scaled
+from fultr.device.personal import PersonalLayer, clicked_of, drop_layer, extent_of, keep_layer, layer_of, read_layer
+from fultr.rankers.plain import rows_times, scaled
 from fultr.rankers.ranker import Ranker
 
 Document = TypeVar("Document")
 _logger = logging.getLogger("fultr.search")
+_LEAST_EXPLORATION = 0.02  # below it an impression would take more space for the orders than for the documents
 
 
 class Search:
@@ -36,6 +40,8 @@ class Search:
         log: where impressions and clicks are stored.
         displayed: how many documents are displayed at most.
         normalised: are features scaled to [0, 1] within each query?
+        personal: may a layer of the device's own weights be fitted and used? It can be changed at any time.
+        exploration: the share of impressions with swapped neighbours.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -57,6 +63,8 @@ class Search:
         displayed: int = 10,
         normalised: bool = True,
         hold_text: bool = False,
+        personal: bool = False,
+        exploration: float = 0.0,
     ) -> None:
         """Open the log, and look for the current version.
 
@@ -71,7 +79,18 @@ class Search:
             normalised: features are scaled to [0, 1] within each query, before they are logged and before they are
                 scored; a ranker must have been trained on such features. The federation's settings must say the same.
             hold_text: keep the text of queries in a log that is given by its path.
+            personal: use the personal layer that `personalise` has fitted, where it is surely no worse than the shared
+                ranker. It stays on the device.
+            exploration: the share of impressions, up to 2/3, in which neighbours are swapped, every other pair of them.
+                The log says so, and the estimator "harvested" learns examination from it. It is rounded to 2 / n, n
+                being a whole number.
         """
+        check_number("exploration", exploration, least=0, most=2 / 3)
+        if exploration and exploration < _LEAST_EXPLORATION:
+            raise FultrError(f"exploration: expected 0, or {_LEAST_EXPLORATION} to 2/3; found {exploration}")
+        if not isinstance(personal, bool):
+            raise FultrError(f"personal: expected true or false, found {written(personal)}")
+        self.exploration, self.personal = exploration, personal
         check_number("displayed", displayed, least=1, most=1000, whole=True)
         self.displayed, self.normalised = displayed, normalised
         self._features = Features.of(features, columns)
@@ -89,6 +108,7 @@ class Search:
         self._lock = threading.Lock()
         self._seen: Stamp = None
         self._said = ""
+        self._layer: PersonalLayer | None = None
         self._current()
 
     def __enter__(self) -> Search:
@@ -128,12 +148,77 @@ class Search:
         matrix = self._features.matrix(query, documents)
         if self.normalised:
             matrix = scaled(matrix)
-        ranker = self._current()
-        order = ranker.order(matrix)
-        results = Results(self, query, [documents[i] for i in order], ranker, matrix[order])
+        ranker = self._with_layer(self._current())
+        order, ranks = ranker.order(matrix), None
+        first = min(len(order), self.displayed)
+        if self.exploration and first > 1:
+            orders = orders_for(self.exploration)
+            changed = drawn(orders, first)
+            order[:first], ranks = order[changed], ranks_in_orders(changed, orders)
+        results = Results(self, query, [documents[i] for i in order], ranker, matrix[order], ranks)
         if shown:
             results.shown()
         return results
+
+    def personalise(self, *, now: bool = False) -> PersonalLayer | None:
+        """Fit the personal layer to the clicks of the log, and judge it: for a moment when nobody waits.
+
+        Does nothing if the last layer is for the current version and the log has less than a fifth more clicks since.
+
+        Args:
+            now: do it anyway.
+
+        Returns:
+            The layer that the log has then, used or not; None: `personal` is off, there is no ranker that it could be
+            on top of, or something was forgotten meanwhile.
+        """
+        ranker = self._current()
+        if not self.personal or ranker.ranker is None:
+            return None
+        before = self._kept_layer()
+        with self.log._reader() as connection:
+            clicks = connection.execute("SELECT count(*) FROM clicks").fetchone()[0]
+            extent = extent_of(connection)
+            numbers = dict(connection.execute("SELECT id, query FROM impressions").fetchall())
+        if not now and before is not None and before.version == ranker.name and clicks < 1.2 * before.clicks + 10:
+            return before
+        records, names = self.log.records(), self._features.names
+        assert records.impressions is not None
+        queries = np.array([int.from_bytes(numbers.get(id_, b"")[:7], "big") for id_ in records.impressions.tolist()])
+        features = records.display.features[:, : len(names)]
+        clicked = clicked_of(records, features, ranker.scores(features), queries.astype(np.int64))
+        layer = layer_of(clicked, names, self.normalised, ranker.name, clicks, time.time())
+        with self.log._connected() as connection:
+            return layer if keep_layer(connection, layer, extent) else None
+
+    def forget_personal(self) -> None:
+        """Delete the personal layer; `DeviceLog.forget` does so, too."""
+        with self.log._connected() as connection:
+            drop_layer(connection)
+
+    def _kept_layer(self) -> PersonalLayer | None:
+        """The layer in the log, which another process may have replaced or deleted."""
+        with self.log._connected() as connection:
+            row = connection.execute("SELECT made FROM personal").fetchone()
+            if row is None:
+                self._layer = None
+            elif self._layer is None or self._layer.made != row[0]:
+                self._layer = read_layer(connection)
+            return self._layer
+
+    def _with_layer(self, ranker: _InUse) -> _InUse:
+        """The ranker with the personal layer on top, if there is one for it that may be used."""
+        if not self.personal or ranker.ranker is None:
+            return ranker
+        try:
+            layer = self._kept_layer()
+        except FultrError as error:
+            self._say(f"the personal layer is not used: {error}")
+            return ranker
+        if layer is None or layer.version != ranker.name or not layer.used:
+            return ranker
+        weights = np.array([layer.weights.get(name, 0.0) for name in self._features.names])
+        return replace(ranker, name=f"{ranker.name}+personal", layer=weights)
 
     def _current(self) -> _InUse:
         """The ranker to use now; reads the folder again if `current` has been replaced."""
@@ -189,10 +274,12 @@ class Search:
             raise FultrError(f"{place}: needs {', '.join(missing[:3])}{more}, not among the features of this search")
         return _InUse(name, ranker, np.array([names.index(feature) for feature in ranker.feature_names]))
 
-    def _log_impression(self, query: str | bytes | int, shown: Float32s, version: str) -> int | None:
+    def _log_impression(
+        self, query: str | bytes | int, shown: Float32s, version: str, ranks: Int64s | None
+    ) -> int | None:
         try:
             text = query if isinstance(query, str) else None
-            return self.log.log_impression(query, shown, version=version, text=text)
+            return self.log.log_impression(query, shown, version=version, text=text, other_ranks=ranks)
         except FultrError as error:
             self._say(f"an impression was not logged: {error}")
             return None
@@ -215,7 +302,7 @@ class Results(Sequence[Document], Generic[Document]):
     """Documents in the order of display, best first: all candidates, of which the first few are displayed.
 
     Attributes:
-        version: the name of the version that ranked them.
+        version: the name of the version that ranked them, with "+personal" if the personal layer did so, too.
     """
 
     def __init__(
@@ -225,11 +312,12 @@ class Results(Sequence[Document], Generic[Document]):
         documents: list[Document],
         ranker: _InUse,
         features: Float32s,
+        ranks: Int64s | None = None,
     ) -> None:
         """Made by `Search.rank`."""
         self.version = ranker.name
         self._search, self._query, self._documents = search, query, documents
-        self._ranker, self._features = ranker, features
+        self._ranker, self._features, self._ranks = ranker, features, ranks
         self._displayed = min(len(documents), search.displayed)
         self._impression: int | None = None
         self._tried = False
@@ -258,7 +346,7 @@ class Results(Sequence[Document], Generic[Document]):
             if not self._tried and self._displayed:
                 self._tried = True
                 first = self._features[: self._displayed]
-                self._impression = self._search._log_impression(self._query, first, self.version)
+                self._impression = self._search._log_impression(self._query, first, self.version, self._ranks)
             return self._impression
 
     def contributions(self, index: int) -> dict[str, float]:
@@ -271,8 +359,11 @@ class Results(Sequence[Document], Generic[Document]):
         if ranker is None:
             return {}
         columns = self._ranker.columns
-        shares = ranker.plain.contributions(self._features[index, columns])
-        names = (self._search._features.names[column] for column in columns)
+        shares = np.zeros(len(self._features[index]))
+        shares[columns] = ranker.plain.contributions(self._features[index, columns])
+        if self._ranker.layer is not None:
+            shares += self._ranker.layer * self._features[index]
+        names = self._search._features.names
         named = [(name, float(share)) for name, share in zip(names, shares, strict=True) if share]
         return dict(sorted(named, key=lambda pair: -abs(pair[1])))
 
@@ -293,15 +384,21 @@ class Results(Sequence[Document], Generic[Document]):
 
 @dataclass(frozen=True, eq=False)
 class _InUse:
-    """A ranker that fits the search; None: documents stay in the order given."""
+    """A ranker that fits the search; None: documents stay in the order given. Perhaps with a personal layer on top."""
 
     name: str
     ranker: Ranker | None
     columns: Int64s
+    layer: Float64s | None = None
 
     def order(self, features: Float32s) -> Int64s:
         """Rows of the features, best first; equal scores in the order given."""
         if self.ranker is None:
             return np.arange(len(features))
-        scores = self.ranker.plain.scores(features[:, self.columns])
-        return np.argsort(-scores, kind="stable")
+        return np.argsort(-self.scores(features), kind="stable")
+
+    def scores(self, features: Float32s) -> Float64s:
+        """The sums of the ranker's scores and the layer's."""
+        assert self.ranker is not None
+        scores: Float64s = self.ranker.plain.scores(features[:, self.columns]).astype(np.float64)
+        return scores if self.layer is None else scores + rows_times(features.astype(np.float64), self.layer)

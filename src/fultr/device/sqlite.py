@@ -101,6 +101,7 @@ STEPS = (
     INSERT INTO settings VALUES ('enrolment', '["", 0, ""]')
     """,
     "ALTER TABLE sums ADD COLUMN least INTEGER NOT NULL DEFAULT 0",
+    "CREATE TABLE personal (one INTEGER PRIMARY KEY CHECK (one = 1), made REAL NOT NULL, layer TEXT NOT NULL)",
 )
 """The steps from each version of the tables to the next, starting from an empty file; `user_version` counts them.
 

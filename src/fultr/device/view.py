@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fultr.core.errors import FultrError
+from fultr.device.personal import read_layer
 from fultr.device.records import CLICK_COLUMNS, COLUMNS, Stored, checked_click
 from fultr.device.sqlite import STEPS, size_of
 
@@ -148,6 +149,7 @@ def export_lines(connection: sqlite3.Connection, path: Path, current: int) -> It
             {"schema": s.id, "features": s.names or s.count, "normalised": s.normalised, "impressions": s.impressions}
             for s in schemas
         ],
+        "personal_layer": None if (layer := read_layer(connection)) is None else vars(layer),
     }
     yield json.dumps(about, ensure_ascii=False)
     widths = {schema.id: schema.count for schema in schemas}
