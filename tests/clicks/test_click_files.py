@@ -146,7 +146,18 @@ def test_parquet_with_numbers_for_names(tmp_path):
                                        "found '1 for 2 documents'"),
         (b"a\tx,y\t0,1\n\na\tx,y\t0,2\n", ", line 3: expected clicks of 0 or 1, found '0,2'"),
         (b"a\tx,y\t0,1\na\tx,y\t0,yes\n", ", line 2: expected clicks of 0 or 1, found '0,yes'"),
-        (b"a\tx,y\t0,1\na\tz,x,z\t0,1,0\n", ", line 2: expected different documents on a page, found 'z twice'"),
+        (b"query,documents\rclicks\na,x,1\n", ", line 1: expected one line, found a carriage return in the middle"),
+        (b'query,"documents"x,clicks\na,x,1\n', ", line 1: expected cells with commas between them: "),
+        (b"query,rank\na,1\n", ", line 1: expected columns query, rank and click; there is no click in 'query, rank'"),
+        (b"query,rank,click\na,1,0\n", ", line 1: expected a column document, or features that tell documents apart"),
+        (b"query,rank,click,f1,f1\na,1,0,1,2\n", ", line 1: expected one column f1 of features, found 2"),
+        (b"query,rank,click,f1\na,1,0,1\na,1,1,x\n", ", line 3: expected a finite number in column f1, found 'x'"),
+        (b"query,rank,click,f1\na,1,0,1\na,b,1,2\n", ", line 3: expected a number in column rank, found 'b'"),
+        (b"query,rank,click,f1\na,1,0,1\na,3,1,2\n", ", rank, line 3: expected rank 2 next on this page, found 3; "),
+        (b"query,rank,click,document,session\na,1,0,x,7\na,2,0,y,7\n\na,2,1,z,7\n",
+         ", rank, line 5: rank 2 occurs twice on this page, first in line 3"),
+        (b"query,rank,click,f1\na,1,2,1\n", ", clicks, line 2: expected 0 or 1, found 2.0"),
+        (b"query,rank,click,f1\n ,1,1,1\n", ", line 2: expected a query, found ''"),
         (b"a\tx,y\t0,1\na\tx,,y\t0,1,0\n", ", line 2: expected documents with non-empty names, found 'x,,y'"),
         (b"a\tx,y\t0,1\na\t\t\n", ", line 2: expected a list of documents, found ''"),
         (b"a\tx,y\t0,1\na\tx\t\n", ", line 2: expected a list of clicks, found ''"),
@@ -172,6 +183,38 @@ def test_bad_files(tmp_path, text, message):
         read_click_log(path)
     assert str(caught.value).startswith(f"{path}{message}")
     assert "\n" not in str(caught.value)
+
+
+def test_documents_that_a_page_repeats(tmp_path):
+    """One page of two has z twice: at first another document, then no page, then no file."""
+    pages = write(tmp_path, "a\tx,y\t0,1\na\tz,x,z\t0,1,1\n")
+    rows = write(
+        tmp_path,
+        "query,session,document,rank,click\na,1,x,1,0\na,1,y,2,1\na,2,z,1,0\na,2,x,2,1\na,2,z,3,1\n",
+        "log.csv",
+    )
+    for path in (pages, rows):
+        with pytest.warns(UserWarning, match="log.*: 1 page displays a document twice; its second place counts as ano"):
+            log = read_click_log(path)
+        assert pages_of(log) == [("a", ["x", "y"], [0, 1]), ("a", ["z", "x", "z"], [0, 1, 1])]
+        assert len(set(log.documents[1])) == 3
+        with pytest.warns(UserWarning, match="left out"):
+            assert read_click_log(path, repeated="drop").impressions == 1
+    with pytest.raises(FultrError, match="line 2: expected different documents on a page, found 'z twice'"):
+        read_click_log(pages, repeated="refuse")
+    with pytest.raises(FultrError, match="document, line 4: expected different documents on a page, found one twice"):
+        read_click_log(rows, repeated="refuse")
+
+
+def test_text_in_parquet_that_is_none(tmp_path):
+    """Arrow does not look; nobody may find out later."""
+    broken = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.int32([0, 2]).tobytes()), pa.py_buffer(b"\xff\xfe")]
+    )
+    table = pa.table({"query": broken, "documents": [["x"]], "clicks": [[1]]})
+    pq.write_table(table, tmp_path / "log.parquet")
+    with pytest.raises(FultrError, match=r"log.parquet: expected a complete Parquet file: .*[uU][tT][fF]-?8"):
+        read_click_log(tmp_path / "log.parquet")
 
 
 def test_bad_parquet(tmp_path):

@@ -49,6 +49,9 @@ def test_what_is_written_reads_back(tmp_path, monkeypatch, ending, users):
     log = with_features(1, users)
     write_click_log(log, tmp_path / f"log{ending}")
     assert told(read_click_log(tmp_path / f"log{ending}")) == told(log)
+    write_click_log(log, tmp_path / f"log{ending}", "rows")
+    assert told(read_click_log(tmp_path / f"log{ending}")) == told(log)
+    assert read_click_log(tmp_path / f"log{ending}", features=["f2", "f3"]).feature_names == ("f2", "f3")
     write_click_log(log, tmp_path / f"log{ending}", features=False)
     assert read_click_log(tmp_path / f"log{ending}").features is None
 

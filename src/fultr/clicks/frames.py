@@ -7,16 +7,25 @@ query or the user changes, or the rank does not rise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fultr.clicks.impressions import ImpressionLog, mean_by_pair, number_pairs
+from fultr.clicks.repeated import occurrences
 from fultr.core.arrays import Bools, Float32s, Int64s
 from fultr.core.checks import written
 from fultr.core.errors import FultrError
+
+Where: TypeAlias = Callable[[str, int], str]
+"""What errors call a row of a column: a table's are counted from 0, a file's are its lines."""
+
+
+def _in_table(name: str, row: int) -> str:
+    return f"{name}, row {row}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +91,7 @@ def column_of(name: str, values: Any, rows: int) -> NDArray[Any]:
     return column
 
 
-def numbered(name: str, values: Any, rows: int) -> tuple[NDArray[Any], Int64s]:
+def numbered(name: str, values: Any, rows: int, where: Where = _in_table) -> tuple[NDArray[Any], Int64s]:
     """The distinct values of a column of ids of any type, and the number of each row's.
 
     >>> numbered("query", ["b", 7, "b"], 3)[1].tolist()
@@ -91,7 +100,7 @@ def numbered(name: str, values: Any, rows: int) -> tuple[NDArray[Any], Int64s]:
     column = column_of(name, np.array(values, object) if isinstance(values, (list, tuple)) else values, rows)
     missing = np.array([value is None or value != value for value in column.tolist()], bool)
     if missing.any():
-        raise FultrError(f"{name}, row {int(np.argmax(missing))}: expected an id, found none")
+        raise FultrError(f"{where(name, int(np.argmax(missing)))}: expected an id, found none")
     if column.dtype.kind in "iubfSUmM":
         names, numbers = np.unique(column, return_inverse=True)
         return names, numbers.astype(np.int64)
@@ -114,11 +123,12 @@ def pages_of(
     user: Any = None,
     session: Any = None,
     document: Any = None,
+    where: Where = _in_table,
 ) -> Pages:
     """A click log from a table with a row for each displayed document.
 
     Args:
-        features: of the documents: an array, a data frame, or a sparse matrix.
+        features: of the documents: an array, a data frame, or a sparse matrix; None if there are none.
         clicks: 0 or 1 of each row.
         query: an id of each row's query, of any type.
         rank: at which the document was displayed, from 1.
@@ -126,30 +136,37 @@ def pages_of(
         session: an id that tells impressions of the same query by the same user apart.
         document: an id; None: documents of a query with the same features are the same. One that a page displays twice
             counts as two documents.
+        where: what errors call a row of a column.
 
     >>> made = pages_of([[1], [2], [2], [1]], [1, 0, 0, 0], query=list("aaaa"), rank=[1, 2, 1, 2])
     >>> made.log.documents.tolist(), made.rows.tolist()
     ([[0, 1], [1, 0]], [[0, 1], [2, 3]])
     """
-    values, _ = features_of(features)
-    size = len(values)
+    values, names = (None, None) if features is None else features_of(features)
+    size = np.asarray(clicks).size if values is None else len(values)
     if not size:
         raise FultrError("click log: expected rows, found none")
-    made = _zeros_and_ones(clicks, size)
-    place = _ranks(rank, size)
-    query_names, queries = numbered("query", query, size)
-    user_names, users = (None, np.zeros(size, np.int64)) if user is None else numbered("user", user, size)
-    page = _pages(queries, users, place, None if session is None else numbered("session", session, size)[1])
+    if values is None and document is None:
+        raise FultrError("document: expected an id of each row's document, where there are no features; found none")
+    made = _zeros_and_ones(clicks, size, where)
+    place = _ranks(rank, size, where)
+    query_names, queries = numbered("query", query, size, where)
+    user_names, users = (None, np.zeros(size, np.int64)) if user is None else numbered("user", user, size, where)
+    page = _pages(queries, users, place, None if session is None else numbered("session", session, size, where)[1])
     order = np.lexsort((np.arange(size), place, page))
-    _check_ranks(page[order], place[order], order, session is not None)
+    _check_ranks(page[order], place[order], order, session is not None, where)
     begins = np.flatnonzero(np.r_[True, np.diff(page[order]) != 0])
     rows = np.full((begins.size, int(place.max())), -1, np.int64)
     rows[page[order], place[order] - 1] = order
     shown = rows >= 0
-    names, codes = _same_features(values) if document is None else numbered("document", document, size)
+    if document is None:
+        assert values is not None
+        called, codes = _same_features(values)
+    else:
+        called, codes = numbered("document", document, size, where)
     first = order[begins]
     displayed = np.where(shown, codes[rows], 0)
-    displayed += len(names) * _occurrences(displayed, shown)  # one that a page displays twice counts as two
+    displayed += len(called) * occurrences(displayed, shown)  # one that a page displays twice counts as two
     owner, pairs = number_pairs(queries[first][:, np.newaxis], displayed, shown)
     log = ImpressionLog(
         queries[first].astype(np.int32),
@@ -158,13 +175,15 @@ def pages_of(
         None if user is None else users[first].astype(np.int32),
         owner[0].astype(np.int32),
         query_names,
-        names[owner[1] % len(names)],
-        mean_by_pair(values[rows[shown]], pairs[shown], owner[0].size),
+        called[owner[1] % len(called)],
+        None if values is None else mean_by_pair(values[rows[shown]], pairs[shown], owner[0].size),
+        user_names,
+        names,
     )
     return Pages(log, rows, user_names)
 
 
-def _zeros_and_ones(clicks: Any, size: int) -> NDArray[Any]:
+def _zeros_and_ones(clicks: Any, size: int, where: Where) -> NDArray[Any]:
     column = column_of("clicks", clicks, size)
     try:
         good: Bools = np.isin(column.astype(np.float64), (0, 1))
@@ -172,11 +191,11 @@ def _zeros_and_ones(clicks: Any, size: int) -> NDArray[Any]:
         raise FultrError(f"clicks: expected 0 or 1, found {written(column[0])}") from None
     if not good.all():
         row = int(np.argmin(good))
-        raise FultrError(f"clicks, row {row}: expected 0 or 1, found {column[row]}")
+        raise FultrError(f"{where('clicks', row)}: expected 0 or 1, found {column[row]}")
     return column.astype(np.uint8)
 
 
-def _ranks(rank: Any, size: int) -> Int64s:
+def _ranks(rank: Any, size: int, where: Where) -> Int64s:
     column = column_of("rank", rank, size)
     try:
         numbers = column.astype(np.float64)
@@ -185,7 +204,7 @@ def _ranks(rank: Any, size: int) -> Int64s:
     good = (numbers >= 1) & (numbers <= 10_000) & (numbers == np.floor(numbers))
     if not good.all():
         row = int(np.argmin(good))
-        raise FultrError(f"rank, row {row}: expected a whole number from 1 to 10,000, found {column[row]}")
+        raise FultrError(f"{where('rank', row)}: expected a whole number from 1 to 10,000, found {column[row]}")
     return numbers.astype(np.int64)
 
 
@@ -200,7 +219,7 @@ def _pages(queries: Int64s, users: Int64s, place: Int64s, sessions: Int64s | Non
     return position[page.ravel()]
 
 
-def _check_ranks(page: Int64s, place: Int64s, order: Int64s, sessions: bool) -> None:
+def _check_ranks(page: Int64s, place: Int64s, order: Int64s, sessions: bool, where: Where) -> None:
     """Refuse pages whose ranks are not 1, 2, 3, ...; all are sorted by page and rank, `order` are their rows."""
     begins = np.r_[True, np.diff(page) != 0]
     expected = np.where(begins, 1, np.r_[0, place[:-1]] + 1)
@@ -208,11 +227,12 @@ def _check_ranks(page: Int64s, place: Int64s, order: Int64s, sessions: bool) -> 
     if not bad.size:
         return
     at = int(bad[0])
-    row, found, wanted = order[at], place[at], expected[at]
+    row, found, wanted = int(order[at]), place[at], expected[at]
     if found == wanted - 1:
-        raise FultrError(f"rank, row {row}: rank {found} occurs twice on this page, first in row {order[at - 1]}")
+        first = where("", int(order[at - 1])).split(", ")[-1]
+        raise FultrError(f"{where('rank', row)}: rank {found} occurs twice on this page, first in {first}")
     hint = "" if sessions else "; without a session, the rows of a page follow each other in the order of their ranks"
-    raise FultrError(f"rank, row {row}: expected rank {wanted} next on this page, found {found}{hint}")
+    raise FultrError(f"{where('rank', row)}: expected rank {wanted} next on this page, found {found}{hint}")
 
 
 def _same_features(values: Float32s) -> tuple[NDArray[Any], Int64s]:
@@ -223,11 +243,3 @@ def _same_features(values: Float32s) -> tuple[NDArray[Any], Int64s]:
     position = np.empty(first.size, np.int64)
     position[np.argsort(first)] = np.arange(first.size)
     return np.sort(first), position[codes]
-
-
-def _occurrences(codes: Int64s, shown: Bools) -> Int64s:
-    """How many documents of the same code are above each one on its page, [impressions, K]."""
-    above = np.zeros(codes.shape, np.int64)
-    for k in range(1, codes.shape[1]):
-        above[:, k] = ((codes[:, :k] == codes[:, k : k + 1]) & shown[:, :k]).sum(axis=1)
-    return np.where(shown, above, 0)

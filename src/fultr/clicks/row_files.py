@@ -1,0 +1,134 @@
+"""Click logs in files with a row for each displayed document: the usual long table.
+
+Columns: query, rank (from 1), click (0 or 1), document (an id), user and session (optional), and features. A page is a
+session's query by a user, in whatever order its rows are; without a session, rows are in the order of ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from fultr.clicks.file_tables import FileTable, as_numbers
+from fultr.clicks.frames import pages_of
+from fultr.clicks.impressions import ImpressionLog
+from fultr.clicks.repeated import Repeated, without_repeated
+from fultr.core.arrays import Float32s
+from fultr.core.errors import FultrError
+
+_CALLED = {
+    "query": ("query", "query_id", "qid"),
+    "rank": ("rank", "position"),
+    "click": ("click", "clicks", "clicked"),
+    "document": ("document", "document_id", "doc_id"),
+    "user": ("user", "user_id"),
+    "session": ("session", "session_id", "impression"),
+}
+"""What a column may be called; the first of these names that there is."""
+
+_NEEDED = ("query", "rank", "click")
+_FEATURE = re.compile(r"f(?:eature)?_?\d+", re.IGNORECASE)
+_OF_FEATURE = "feature "  # before the names of features, so that none can be taken for another column
+
+
+def are_rows(names: Sequence[str]) -> bool:
+    """Do the columns say that a row is a displayed document?
+
+    >>> are_rows(["query", "rank", "click"]), are_rows(["query", "documents", "clicks"])
+    (True, False)
+    """
+    return "documents" not in names and any(name in names for name in _CALLED["rank"])
+
+
+def named_columns(place: str, given: Sequence[str], features: Sequence[str] | None) -> list[str]:
+    """What each column of a file is for: a name of the table above, a feature, or "" for nothing.
+
+    Args:
+        place: file and line, for errors.
+        given: the columns' names.
+        features: the names of those that hold features; None: those that are called so.
+    """
+    names = [name.strip().lower() for name in given]
+    exact = [name.strip() for name in given]
+    found = [""] * len(names)
+    for meaning, called in _CALLED.items():
+        name = next((name for name in called if name in names), None)
+        if name is not None and names.count(name) > 1:
+            raise FultrError(f"{place}: expected one column {name}, found {names.count(name)}")
+        if name is not None:
+            found[names.index(name)] = meaning
+        elif meaning in _NEEDED:
+            there = ", ".join(names)[:80]
+            raise FultrError(f"{place}: expected columns query, rank and click; there is no {meaning} in {there!r}")
+    chosen = [name for name in exact if _FEATURE.fullmatch(name)] if features is None else list(features)
+    for name in chosen:
+        if exact.count(name) != 1:
+            raise FultrError(f"{place}: expected one column {name} of features, found {exact.count(name)}")
+        if found[exact.index(name)]:
+            raise FultrError(f"{place}: column {name} cannot be a feature: it is the {found[exact.index(name)]}")
+        found[exact.index(name)] = _OF_FEATURE + name
+    if not chosen and "document" not in found:
+        raise FultrError(f"{place}: expected a column document, or features that tell documents apart; found neither")
+    return found
+
+
+def log_of_rows(table: FileTable, repeated: Repeated) -> ImpressionLog:
+    """The click log in such a table."""
+    ids = {}
+    for name in ("query", "user", "session", "document"):
+        if name in table.columns:
+            names, numbers = table.numbered(name)
+            ids[name] = names[numbers]
+    ranks, clicks = (_column(table, name) for name in ("rank", "click"))
+    chosen = [name for name in table.columns if name.startswith(_OF_FEATURE)]
+    features = _features(table, chosen) if chosen else None
+    made = pages_of(
+        features,
+        clicks,
+        query=ids["query"],
+        rank=ranks,
+        user=ids.get("user"),
+        session=ids.get("session"),
+        document=ids.get("document"),
+        where=table.where,
+    )
+    log = made.log
+    if chosen:
+        log = replace(log, feature_names=tuple(name.removeprefix(_OF_FEATURE) for name in chosen))
+    if "document" not in ids:
+        return log
+    shown = made.rows >= 0
+    called = np.where(shown, table.numbered("document")[1][made.rows], -1 - np.arange(log.ranks))
+    ordered = np.sort(called, axis=1)
+    twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    if repeated == "refuse" and twice.any():
+        page = int(np.argmax(twice))
+        row = int(made.rows[page][0])
+        raise FultrError(f"{table.where('document', row)}: expected different documents on a page, found one twice")
+    return without_repeated(table.path, log, twice, repeated)
+
+
+def _column(table: FileTable, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """A column of numbers; what is none is refused with its row."""
+    column = table.columns[name]
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    text = table.cast(name, column, pa.string())
+    numbers = as_numbers(text)
+    table.wrong(np.isnan(numbers), f"a number in column {name}", text)
+    return numbers
+
+
+def _features(table: FileTable, names: Sequence[str]) -> Float32s:
+    """float32 [rows, features]."""
+    values = np.empty((table.numbers.size, len(names)), np.float32)
+    for i, name in enumerate(names):
+        text = table.cast(name, table.columns[name], pa.string())
+        with np.errstate(over="ignore"):
+            values[:, i] = as_numbers(text)
+        table.wrong(~np.isfinite(values[:, i]), f"a finite number in column {name.removeprefix(_OF_FEATURE)}", text)
+    return values
