@@ -239,13 +239,49 @@ def _told(entry: Entry) -> list[str]:
 @device.command()
 @_LOG
 @click.option("--out", type=PATH, help="File to write to.  [default: stdout]")
-def export(log: Path, out: Path | None) -> None:
-    """Write all that LOG holds as lines of JSON, for its user to read."""
+@click.option("--click-log", is_flag=True,
+              help="As a click log, which fultr estimate reads: --out FILE.tsv, .csv or .parquet.")  # fmt: skip
+def export(log: Path, out: Path | None, click_log: bool) -> None:
+    """Write all that LOG holds as lines of JSON, for its user to read.
+
+    As a click log, only impressions with the latest features are written; queries are called by their hash.
+    """
     from fultr.device.log import DeviceLog
 
+    if click_log and out is None:
+        raise FultrError("--click-log: expected a file to write to, --out FILE.tsv, .csv or .parquet; found none")
     with DeviceLog.open(log, retention=None) as opened:
-        count = opened.export(sys.stdout if out is None else out)
+        if click_log and out is not None:
+            from fultr.clicks.tables import write_click_log
+            from fultr.device.conversion import click_log_of
+
+            found = click_log_of(opened)
+            write_click_log(found, out)
+            count = found.impressions
+        else:
+            count = opened.export(sys.stdout if out is None else out)
     say(f"{count:,} impressions")
+
+
+@device.command("import")
+@click.argument("clicklog", type=PATH)
+@click.option("--dir", "folder", required=True, type=PATH, help="Folder for the logs.")
+@click.option("--raw", is_flag=True, help="The features are not scaled to [0, 1] within each query.")
+@click.option("--version", "version", default="", help="Version of the ranker that made the impressions.")
+def import_(clicklog: Path, folder: Path, raw: bool, version: str) -> None:
+    """Fill the logs of devices from a click log, one for each of its users.
+
+    CLICKLOG is what fultr estimate reads, with features; without users, it is the log of one device.
+    """
+    from fultr.clicks.files import read_click_log
+    from fultr.device.conversion import fill_from_click_log
+
+    with working("Reading"):
+        log = read_click_log(clicklog)
+    users = 1 if log.user_names is None else len(log.user_names)
+    with progress_bar(users, "Writing") as done:
+        paths = fill_from_click_log(log, folder, normalised=not raw, version=version, on_device=lambda path: done())
+    say(f"{log.impressions:,} impressions in {len(paths):,} logs, {paths[0]} to {paths[-1]}")
 
 
 @device.command()
