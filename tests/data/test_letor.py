@@ -226,7 +226,7 @@ def test_bad_files(tmp_path):
 def test_too_many_features(tmp_path, monkeypatch):
     path = tmp_path / "data.txt"
     path.write_text("".join(f"1 qid:1 {i * 10**12}:1\n" for i in range(1000)))
-    monkeypatch.setattr(letor, "_available_memory", lambda: 1e6)
+    monkeypatch.setattr(letor, "available_memory", lambda: 1e6)
     with pytest.raises(
         FultrError, match=r"1,000 documents with 1,000 distinct feature ids would take 0\.0 GB of memory"
     ):

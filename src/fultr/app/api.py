@@ -266,8 +266,11 @@ def launch(path: str) -> None:
     """Open a file in the application that the system has for it; programs are not started."""
     if not os.path.isfile(path) or os.path.realpath(path) != path:  # noqa: PTH113
         raise FultrError("this file is no longer there")
-    if os.access(path, os.X_OK) or path.lower().endswith((".desktop", ".exe", ".bat", ".cmd", ".command", ".app")):
+    if _is_program(path):
         raise FultrError("this file is a program: it is shown here, but not started")
+    if sys.platform == "win32":
+        os.startfile(path)
+        return
     opener = "open" if sys.platform == "darwin" else "xdg-open"
     if shutil.which(opener) is None:
         raise FultrError(f"{opener} is not installed, which opens files in their applications")
@@ -275,3 +278,19 @@ def launch(path: str) -> None:
         [opener, path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
+
+
+_PROGRAMS = (".desktop", ".exe", ".bat", ".cmd", ".command", ".app")
+_PROGRAMS_OF_WINDOWS = frozenset(
+    """.com .cpl .hta .inf .jar .js .jse .lnk .msc .msi .msp .pif .ps1 .py .pyw .pyz .reg .scf .scr .sct .url .vb .vbe
+    .vbs .website .ws .wsc .wsf .wsh .xll .settingcontent-ms""".split()  # noqa: SIM905
+)
+
+
+def _is_program(path: str) -> bool:
+    """Would opening a file run it? On Windows its ending decides, elsewhere its permissions."""
+    ending = os.path.splitext(path.lower())[1]  # noqa: PTH122
+    if os.name == "posix":
+        return ending in _PROGRAMS or os.access(path, os.X_OK)
+    listed = os.environ.get("PATHEXT", "").lower().split(";")
+    return ending in (*_PROGRAMS, *_PROGRAMS_OF_WINDOWS, *listed)

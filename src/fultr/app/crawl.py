@@ -84,7 +84,7 @@ def _walk(
         if inside and entry.name != inside[0]:
             continue
         try:
-            found = entry.stat(follow_symlinks=False)
+            found = entry.stat(follow_symlinks=False) if os.name == "posix" else os.lstat(entry.path)  # with the inode
         except OSError:
             continue  # gone meanwhile
         is_folder = stat.S_ISDIR(found.st_mode)

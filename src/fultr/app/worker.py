@@ -1,7 +1,7 @@
 """The process that reads files for the index: what a damaged or hostile file does to it, it does to nothing else.
 
-It is given paths on its standard input and answers on its standard output, in messages of JSON. It has limits of memory
-and time; where it dies or hangs, the index starts another, and says so of the file.
+It is given paths on its standard input and answers on its standard output, in messages of JSON, each after its length.
+It has limits of memory and time; where it dies or hangs, the index starts another, and says so of the file.
 """
 
 from __future__ import annotations
@@ -9,49 +9,58 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 import sys
 import warnings
 from collections.abc import Iterator
 from itertools import islice
-from multiprocessing.connection import Connection
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from fultr.app.crawl import Stamp, stamp_of
 from fultr.app.readers import Part, Unreadable, format_of, reader_of
-
-try:
-    import resource
-except ModuleNotFoundError:  # Windows, where a file that takes too much memory is not stopped
-    resource = None  # type: ignore[assignment]
+from fultr.core.system import PLAIN_FILE, limit_this_process
 
 MEMORY = 1_500_000_000
-"""Bytes that a reading process may take."""
+"""Bytes that a reading process may take; Windows does not hold it to that."""
 
 SECONDS = 60.0
 """In which a file has to be read, or the next documents of a mailbox."""
 
 _AT_ONCE = 50  # messages of a mailbox in one message to the index
 _NICE = 10
+_LENGTH = struct.Struct("<I")
 
 
 def main() -> None:
     """Answer until the other end is closed."""
-    out = Connection(os.dup(1), readable=False)
+    out = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else is written where answers go
-    questions = Connection(os.dup(0), writable=False)
-    if resource is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        os.nice(_NICE)
+    questions = os.fdopen(os.dup(0), "rb")
+    limit_this_process(MEMORY, _NICE)
     sys.setrecursionlimit(2000)
     warnings.simplefilter("ignore")
-    while True:
-        try:
-            path = os.fsdecode(questions.recv_bytes())
-        except (EOFError, OSError):
-            return
-        for answer in answers(path):
-            out.send_bytes(json.dumps(answer).encode("ascii"))
+    while (asked := receive(questions)) is not None:
+        for answer in answers(os.fsdecode(asked)):
+            send(out, json.dumps(answer).encode("ascii"))
+
+
+def send(pipe: IO[bytes], message: bytes) -> None:
+    """Write a message, after its length: pipes alone do this on every system."""
+    pipe.write(_LENGTH.pack(len(message)) + message)
+    pipe.flush()
+
+
+def receive(pipe: IO[bytes]) -> bytes | None:
+    """The next message; None if the other end is closed, or was in the middle of one."""
+    try:
+        head = pipe.read(_LENGTH.size)
+        if len(head) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack(head)
+        message = pipe.read(length)
+    except (OSError, ValueError):
+        return None
+    return message if len(message) == length else None
 
 
 def answers(path: str) -> Iterator[dict[str, Any]]:
@@ -78,7 +87,7 @@ def answers(path: str) -> Iterator[dict[str, Any]]:
 
 def open_plain(path: str) -> BinaryIO:
     """A regular file that is where it says: no link, neither the file nor a folder above it; no pipe or device."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = os.open(path, PLAIN_FILE)
     file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.path.realpath(path) != path:
         file.close()

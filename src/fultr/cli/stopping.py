@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from fultr.core.system import signal_main_thread
+
 _AGAIN = (
     15.0  # seconds after which an interruption that seems lost is raised again; stopping in good order takes 1 or 2
 )
@@ -37,7 +39,7 @@ def stoppable() -> Iterator[None]:
     timers: list[threading.Timer] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        timer = threading.Timer(_AGAIN, signal.pthread_kill, (threading.main_thread().ident, number))
+        timer = threading.Timer(_AGAIN, signal_main_thread, (signal.Signals(number),))
         timer.daemon = True
         timers.append(timer)
         timer.start()

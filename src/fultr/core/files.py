@@ -90,7 +90,7 @@ def locked(path: Path, busy: str = "") -> Iterator[None]:
     fultr.core.errors.FultrError: somebody else is at work
     """
     try:
-        file = path.open("w")
+        file = path.open("w", encoding="utf-8")
     except OSError as error:
         raise FultrError(f"{path}: cannot be locked: {error.strerror}") from None
     with file:

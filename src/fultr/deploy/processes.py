@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
+from fultr.core.system import KILL
 
 _PROC = Path("/proc")
 
@@ -24,6 +26,12 @@ class Process:
 
     number: int
     began: str
+
+
+def require_processes() -> None:
+    """An error where processes cannot be started by scripts and identified: on Windows."""
+    if os.name != "posix":
+        raise FultrError("a federation's server runs on Linux or macOS; on Windows, run nodes: fultr node DIR")
 
 
 def process_now(number: int) -> Process | None:
@@ -52,7 +60,7 @@ def write_record(path: Path, process: Process) -> None:
 def read_record(path: Path) -> Process | None:
     """The process that a file records, running or not; None if the file is missing or damaged."""
     try:
-        noted = json.loads(path.read_text())
+        noted = json.loads(path.read_text(encoding="utf-8"))
         return Process(int(noted["number"]), str(noted["began"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -79,7 +87,7 @@ def end(processes: Iterable[Process], patience: float) -> bool:
         send(process, signal.SIGTERM)
     left = _await_end(left, patience)
     for process in left:
-        send(process, signal.SIGKILL)
+        send(process, KILL)
     _await_end(left, 5.0)
     return bool(left)
 
@@ -105,6 +113,25 @@ def memory(process: Process) -> int:
     return 0
 
 
+def processor_seconds(processes: Iterable[Process]) -> float:
+    """Processor time that processes have taken, with that of their children that have ended; 0 where it is unknown."""
+    total = 0
+    for process in processes:
+        with suppress(OSError):
+            fields = (_PROC / str(process.number) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            total += sum(int(field) for field in fields[11:15])
+    return total / os.sysconf("SC_CLK_TCK") if total else 0.0
+
+
+def machine_seconds() -> float:
+    """Processor time that all processes of this machine have taken, but for the one that asks; 0 if unknown."""
+    try:
+        user, nice, system = (_PROC / "stat").read_text(encoding="utf-8").split()[1:4]
+    except OSError:
+        return 0.0
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK") - time.process_time()
+
+
 def _await_end(processes: list[Process], patience: float) -> list[Process]:
     """Wait for processes to end; returns those that have not ended."""
     deadline = time.monotonic() + patience
@@ -128,6 +155,7 @@ def _began(number: int) -> str | None:
                 os.waitpid(number, os.WNOHANG)
             return None
         return f"{boot} {fields[18]}"
+    require_processes()
     shown = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(number)], capture_output=True, text=True, check=False
     ).stdout.split(maxsplit=1)

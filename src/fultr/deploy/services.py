@@ -26,7 +26,17 @@ from fultr.deploy.control import (
 from fultr.deploy.folder import Deployment, Node, joined_address, load_deployment, port_is_free
 from fultr.deploy.history import DeviceHistory, read_history
 from fultr.deploy.keys import days_left, require_flower
-from fultr.deploy.processes import Process, end, is_running, marked, memory, process_now, read_record, write_record
+from fultr.deploy.processes import (
+    Process,
+    end,
+    is_running,
+    marked,
+    memory,
+    process_now,
+    read_record,
+    require_processes,
+    write_record,
+)
 from fultr.deploy.training import state_folder
 
 START_SECONDS = 120.0  # for the SuperLink to answer, and again for the nodes to connect
@@ -92,6 +102,7 @@ def start(
         The names of what was started (`superlink`, nodes; none if all were running), and the deployment.
     """
     require_flower()
+    require_processes()
     deployment = load_deployment(folder)
     begun: list[str] = []
     with _locked(deployment):

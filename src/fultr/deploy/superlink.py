@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fultr.core.system import allow_open_files
 from fultr.deploy.parcels import (
     MOST_ABOUT,
     OBJECTS,
@@ -356,16 +357,13 @@ def is_local(scope: Scope) -> bool:
 
 def main() -> None:
     """Run the SuperLink."""
-    import resource  # not on Windows, where nodes run but no SuperLink of ours
-
     import uvicorn
     from flwr.supercore import http_logging
     from flwr.superlink import extensions
     from flwr.superlink.cli.flower_superlink import flower_superlink
     from starlette.middleware import Middleware
 
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # a node that waits for a task is an open connection
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    allow_open_files()  # a node that waits for a task is an open connection
     uvicorn.run = partial(uvicorn.run, timeout_graceful_shutdown=2)  # such nodes do not keep it from stopping
     os.environ["FORWARDED_ALLOW_IPS"] = "127.0.0.1"  # nobody else may state on whose behalf a request comes
     http_logging.ROUTINE_ACCESS_PATHS |= {QUESTION, REPLY, TASKS, REPLIES}  # nobody reads that all is well

@@ -104,12 +104,15 @@ def _logged(
     connection: sqlite3.Connection, part: Part, shape: Shape, share: float, seed: int, window: Window
 ) -> tuple[Int64s, Int64s]:
     """A part's impressions in a window, and its clicks [clicks, 2]: impression and rank."""
-    which = IN_WINDOW.format("?1", "?2", "?3", "?4")
-    values = (*window[2:], *window[:2], shape.schema, shape.displayed)
-    rows = connection.execute(f"SELECT id, ?6 FROM impressions WHERE {which} AND schema = ?5", values).fetchall()
+    which = IN_WINDOW.format(":first_impression", ":end_impression", ":first_batch", ":end_batch")
+    values = {**window._asdict(), "schema": shape.schema, "displayed": shape.displayed}
+    rows = connection.execute(
+        f"SELECT id, :displayed FROM impressions WHERE {which} AND schema = :schema", values
+    ).fetchall()
     clicks = connection.execute(
         "SELECT impression, rank FROM clicks JOIN impressions ON id = impression "
-        f"WHERE {which} AND clicks.batch >= ?3 AND clicks.batch < ?4 AND schema = ?5 AND rank <= ?6",
+        f"WHERE {which} AND clicks.batch >= :first_batch AND clicks.batch < :end_batch "
+        "AND schema = :schema AND rank <= :displayed",
         values,
     ).fetchall()
     ids = np.array(rows, np.int64).reshape(-1, 2)[:, 0]

@@ -12,14 +12,14 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fultr.core.system import boot_id
 
 if TYPE_CHECKING:  # an application that logs has no use for it
     from fultr.device.policy import DevicePolicy
@@ -47,16 +47,10 @@ class Moment(NamedTuple):
     def now(cls) -> Moment:
         """As of now."""
         clock = getattr(time, "CLOCK_BOOTTIME", None)  # it goes on while the device sleeps
-        boot = _boot()
+        boot = boot_id()
         if clock is None or not boot:
             return cls(time.time(), boot or _process(), time.monotonic())
         return cls(time.time(), boot, time.clock_gettime(clock))
-
-
-def _boot() -> str:
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
 
 
 @cache

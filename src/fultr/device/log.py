@@ -205,9 +205,9 @@ class DeviceLog:
             return False
         with self._connected() as connection:
             added = connection.execute(
-                "INSERT OR IGNORE INTO clicks SELECT id, ?1, ?2, value, click_checksum(id, ?1, ?2, value) "
-                "FROM impressions, settings WHERE id = ?3 AND documents >= ?1 AND name = 'batch'",
-                (min(at, _LARGEST_ID), when, id_),
+                "INSERT OR IGNORE INTO clicks SELECT id, :rank, :time, value, click_checksum(id, :rank, :time, value) "
+                "FROM impressions, settings WHERE id = :id AND documents >= :rank AND name = 'batch'",
+                {"rank": min(at, _LARGEST_ID), "time": when, "id": id_},
             ).rowcount
             if added:
                 return True

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import platform
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
@@ -23,6 +22,7 @@ from markupsafe import Markup
 from fultr.core.drawing import rendered
 from fultr.core.files import make_folder, written_whole
 from fultr.core.page import Curve, Reading, page_template, plot
+from fultr.core.system import installed_memory, processor_name
 from fultr.study.claims import Verdict
 from fultr.study.experiment import RATES, Choice, Experiment, Outcome, Panel
 from fultr.study.figures import draw, draw_panel, metric, panels_of, series
@@ -96,16 +96,11 @@ def machine() -> dict[str, str]:
     >>> list(machine())
     ['processor', 'cores', 'memory', 'system']
     """
-    told, found, memory = Path("/proc/cpuinfo"), None, "unknown"
-    if told.is_file():
-        found = re.search(r"^model name\s*:\s*(.+)$", told.read_text(errors="replace"), re.MULTILINE)
-    processor = found[1].strip() if found else platform.processor()  # which asks another program
-    if hasattr(os, "sysconf") and {"SC_PAGE_SIZE", "SC_PHYS_PAGES"} <= os.sysconf_names.keys():
-        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    memory = installed_memory()
     return {
-        "processor": processor or platform.machine() or "unknown",
+        "processor": processor_name() or platform.processor() or platform.machine() or "unknown",
         "cores": str(os.cpu_count() or "unknown"),
-        "memory": memory,
+        "memory": f"{memory / 2**30:.0f} GiB" if memory else "unknown",
         "system": f"{platform.system()}, {platform.machine()}",
     }
 

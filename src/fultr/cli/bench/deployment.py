@@ -16,11 +16,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fultr.cli.bench.pilot import machine_seconds, megabytes, most, prepare, processor_seconds
+from fultr.cli.bench.pilot import megabytes, most, prepare
 from fultr.cli.bench.supernodes import submit, use_supernodes
 from fultr.cli.console import say
 from fultr.deploy.folder import Deployment, free_port, load_deployment
-from fultr.deploy.processes import Process
+from fultr.deploy.processes import Process, machine_seconds, processor_seconds
 from fultr.deploy.services import running, service_processes
 from fultr.deploy.training import follow, read_settings
 from fultr.device.local import LocalDevices

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from fultr.data.load import load
@@ -19,7 +17,6 @@ from fultr.study.fill_devices import fill_devices
 _DATA = "synthetic"
 _PERIODS = 60  # days of a log: enough for the policy that devices have by default
 _LOGS = 30  # different ones; further devices have copies
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def prepare(folder: Path, nodes: int, rounds: int) -> Deployment:
@@ -36,22 +33,6 @@ def prepare(folder: Path, nodes: int, rounds: int) -> Deployment:
     chosen = {"features": data.train.width, "displayed": 5, "rounds": rounds, "least_devices": nodes, "timeout": 600}
     fill_in(folder / "federation.toml", chosen, replace=True)
     return deployment
-
-
-def processor_seconds(processes: Iterable[Process]) -> float:
-    """Processor time that processes have taken, with that of their children that have ended."""
-    total = 0
-    for process in processes:
-        with suppress(OSError):
-            fields = Path(f"/proc/{process.number}/stat").read_text().rpartition(")")[2].split()
-            total += sum(int(field) for field in fields[11:15])
-    return total / _TICKS
-
-
-def machine_seconds() -> float:
-    """Processor time that all processes of this machine have taken, but for the one that asks."""
-    user, nice, system = Path("/proc/stat").read_text().split()[1:4]
-    return (int(user) + int(nice) + int(system)) / _TICKS - time.process_time()
 
 
 def megabytes(processes: Iterable[Process]) -> float:

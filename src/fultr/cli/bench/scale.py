@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fultr.cli.bench.pilot import megabytes, most, prepare, processor_seconds
+from fultr.cli.bench.pilot import megabytes, most, prepare
 from fultr.cli.console import say
 from fultr.core.errors import FultrError
 from fultr.deploy.control import connected_nodes
 from fultr.deploy.folder import Deployment
-from fultr.deploy.processes import Process, process_now
+from fultr.deploy.processes import Process, process_now, processor_seconds
 from fultr.deploy.services import running, service_process, service_processes
 from fultr.deploy.training import follow, submit
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import tempfile
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ from fultr.app.home import Home
 from fultr.app.ranking import Finder
 from fultr.app.visits import Visits
 from fultr.cli.console import progress_bar
+from fultr.core.system import peak_memory
 
 _FILES = 100_000
 _VOCABULARY = 200_000
@@ -40,8 +40,8 @@ def search(files: int = _FILES) -> list[tuple[str, float, str, str]]:
             again = time.perf_counter() - started
             stored = sum(file.stat().st_size for file in (folder / "home").rglob("*") if file.is_file())
             elapsed, processor = _answers(finder, words, random)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    reading = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    memory = peak_memory() / 1e6
+    reading = peak_memory(children=True) / 1e6
     half, nearly = np.quantile(elapsed, [0.5, 0.99]) * 1000
     return [
         (f"search: indexing {files:,} files, {size / 1e6:.0f} MB", first, "s", ""),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from fultr.clicks.sessions import simulate_clicks
 from fultr.clicks.settings import ClickModel, Sessions
 from fultr.core.arrays import Float32s
 from fultr.core.errors import FultrError
+from fultr.core.system import peak_memory
 from fultr.core.threads import default_threads, run_ranges
 from fultr.data.layouts import load_path
 from fultr.data.letor.reader import read_letor
@@ -112,9 +112,9 @@ def _bench_round() -> list[Figure]:
     a_round(10)()
     bandwidth = memory_bandwidth()
     small = _best(a_round(2000), 9)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory = peak_memory()
     large = _best(a_round(62_500), 3)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+    grown = peak_memory() - memory
     reading = clicked_bytes(log, shown, data.train.width) / bandwidth
     operations = 2 * 2 * log.clicks.sum() * shown.ranks * data.train.width  # score and change, multiply and add
     return [
@@ -125,7 +125,7 @@ def _bench_round() -> list[Figure]:
         Figure("  round / reading", small / reading, "", "at most 3, target 2"),
         Figure("round of 62,500 clients", large * 1e3, "ms"),
         Figure("  time per client against 2,000 clients", large / small * 2000 / 62_500, "", "at most 1"),
-        Figure("  memory beyond that of 2,000 clients", grown / 1024, "MB", "none"),
+        Figure("  memory beyond that of 2,000 clients", grown / 1e6, "MB", "none"),
     ]
 
 

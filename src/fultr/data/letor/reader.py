@@ -27,6 +27,7 @@ from fultr.core.arrays import Float32s, Float64s, Int32s, Int64s, UInt8s
 from fultr.core.checks import MAX_GRADE
 from fultr.core.compressed import map_text
 from fultr.core.errors import FultrError
+from fultr.core.system import available_memory
 from fultr.core.threads import run_chunks
 from fultr.data.letor.kernels import BAD_FEATURE, BAD_GRADE, BAD_QUERY, DIRECT_IDS, FINE, REPEATED_FEATURE, fill, scan
 from fultr.data.ranking import RankingData
@@ -108,7 +109,7 @@ def read_letor_files(
         if ids.ndim != 1 or np.any(np.diff(ids) <= 0):
             raise FultrError("feature_ids: expected ascending ids")
     documents = sum(file.documents for file in files)
-    needed, available = documents * ids.size * 4, _available_memory()
+    needed, available = documents * ids.size * 4, available_memory()
     if needed > available:
         raise FultrError(
             f"{', '.join(str(file.path) for file in files)}: {documents:,} documents with {ids.size:,} distinct "
@@ -349,12 +350,3 @@ def _cut(text: mmap.mmap) -> list[_Piece]:
         pieces.append(_Piece(array, begin, end, 0))
         begin = end
     return pieces
-
-
-def _available_memory() -> float:
-    """How many bytes of memory are available."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return float("inf")  # not Linux: let the allocation decide

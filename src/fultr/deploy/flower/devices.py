@@ -110,6 +110,6 @@ class FlowerDevices:
 def read_directory(path: Path) -> dict[int, int]:
     """The devices' numbers by the SuperLink's numbers of their nodes."""
     try:
-        return {int(node): int(entry["device"]) for node, entry in json.loads(path.read_text()).items()}
+        return {int(node): int(entry["device"]) for node, entry in json.loads(path.read_text(encoding="utf-8")).items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         raise FultrError(f"{path}: cannot be read; fultr deploy register writes it") from None
