@@ -117,6 +117,20 @@ def test_a_click_is_logged_once_and_can_be_forgotten(page, address, place):
     assert page.js("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_what_is_learnt_for_one_alone_and_exploration_are_switched_on_the_page(page, address, place):
+    page.window(1280, 900)
+    page.goto(address + "privacy")
+    page.wait("document.getElementById('personal').textContent.includes('too little to learn from: 0 of 30')")
+    for name, on in (("personal", True), ("exploration", False)):
+        texts = ["Switch off", "Switch on"] if on else ["Switch on", "Switch off"]
+        for before, after in (texts, texts[::-1]):
+            page.wait(f"document.getElementById('{name}-switch').textContent === '{before}'")
+            page.click(f"#{name}-switch")
+            page.wait(f"document.getElementById('{name}-switch').textContent === '{after}'")
+            off = page.js("document.getElementById('personal').textContent").endswith("Switched off.")
+            assert off == (name == "personal" and after == "Switch on")
+
+
 def test_hostile_names_and_contents_are_text(page, address):
     page.window(1280, 800)
     page.goto(address)

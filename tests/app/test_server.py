@@ -14,10 +14,11 @@ from help.app import finder_over
 
 from fultr.app.api import launch
 from fultr.app.background import Background
-from fultr.app.ranking import DISPLAYED
+from fultr.app.ranking import DISPLAYED, EXPLORATION
 from fultr.app.server import _STATIC, application
 from fultr.app.visits import QUICK, Visits
 from fultr.core.errors import FultrError
+from fultr.device.personal import LEAST_QUERIES, PersonalLayer, extent_of, keep_layer
 
 pytestmark = pytest.mark.process
 TOKEN = "token"
@@ -63,7 +64,7 @@ def client(setup):
     return client
 
 
-def tell(client, name, **what):
+def tell(client, name, /, **what):
     return client.post(f"api/{name}", json=what)
 
 
@@ -282,6 +283,48 @@ def test_the_privacy_page_lists_exports_and_forgets(client, setup):
     assert [text for text, _ in logged(setup)] == ["pasta", "pizza number3"]
     assert tell(client, "forget", all=True).json() == {"gone": 2}
     assert logged(setup) == []
+
+
+def test_the_personal_layer_is_shown_switched_off_and_forgotten(client, setup):
+    finder = setup[1]
+    told = client.get("api/privacy").json()["personal"]
+    assert (told["on"], told["layer"], told["needed"]) == (True, None, LEAST_QUERIES)
+    for number in range(3):
+        tell(client, "open", id=search(client, f"pizza number{number}")["id"], index=0)
+        setup[3].now += QUICK
+        setup[2].settle()
+    assert (finder.search.personalise().queries, finder.search.layer.weights) == (3, {})
+    assert client.get("api/privacy").json()["personal"]["layer"]["used"] is False
+    assert tell(client, "forget", all=True).json() == {"gone": 3}
+    assert client.get("api/privacy").json()["personal"]["layer"] is None
+    weights = {"near the top": 1.0, "short": -2.0}
+    layer = PersonalLayer("default", weights, 0.1, 0.01, 90, 80, 5.0)
+    with finder.search.log._connected() as connection:
+        keep_layer(connection, layer, extent_of(connection))
+    assert search(client, "pizza")["version"] == "default+personal"
+    shown = client.get("api/privacy").json()
+    assert (shown["personal"]["layer"]["weights"], shown["personal"]["layer"]["used"]) == (weights, True)
+    assert shown["ranker"]["name"] == "default"
+    assert tell(client, "choose", name="personal", on=False).json() == {"personal": False}
+    assert search(client, "pizza")["version"] == "default"
+    assert tell(client, "choose", name="personal", on=True).json() == {"personal": True}
+    assert client.get("api/privacy").json()["personal"]["layer"] is None
+
+
+def test_exploration_is_off_until_it_is_switched_on_and_while_logging_is_paused(client, setup):
+    finder = setup[1]
+    search(client, "pizza")
+    assert (finder.search.exploration, client.get("api/privacy").json()["exploration"]) == (0.0, 0.0)
+    tell(client, "choose", name="exploration", on=True)
+    tell(client, "shown", id=search(client, "pizza")["id"])
+    assert client.get("api/privacy").json()["exploration"] == finder.search.exploration == EXPLORATION
+    assert finder.search.log.records().display.recorded_ranks.shape == (1, DISPLAYED, 20)
+    tell(client, "pause", paused=True)
+    search(client, "pizza")
+    assert finder.search.exploration == 0.0
+    tell(client, "choose", name="exploration", on=False)
+    for bad in ({}, {"name": "paused", "on": True}, {"name": "personal", "on": 1}, {"name": [], "on": True}):
+        assert tell(client, "choose", **bad).status_code == 400
 
 
 def test_many_at_once(client):

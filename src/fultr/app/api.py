@@ -20,13 +20,14 @@ from starlette.routing import Route
 
 from fultr.app.background import Background
 from fultr.app.match import match
-from fultr.app.ranking import DISPLAYED, Finder, Found, reasons
+from fultr.app.ranking import CHOICES, DISPLAYED, EXPLORATION, Finder, Found, reasons
 from fultr.app.readers import KINDS
 from fultr.app.text import fold, shown
 from fultr.app.visits import Visits
 from fultr.app.words import Narrowed
 from fultr.core.errors import FultrError
 from fultr.device.current import read_current
+from fultr.device.personal import LEAST_QUERIES
 
 _MOST_BODY = 10_000  # bytes of a request
 _MOST_QUERY = 200
@@ -57,6 +58,7 @@ class Api:
             "closed": self.closed,
             "forget": self.forget,
             "pause": self.pause,
+            "choose": self.choose,
         }
         return [
             *(Route(f"/api/{name}", partial(_asked, function), methods=["GET"]) for name, function in asks.items()),
@@ -161,10 +163,19 @@ class Api:
             "refused": sum(entry.outcome != "answered" for entry in history.entries) + history.earlier_refusals,
             "history": [_entry(entry) for entry in history.entries[: -_LISTED - 1 : -1]],
             "ranker": self._ranker(),
+            "personal": self._personal(),
+            "exploration": EXPLORATION if self._finder.chosen("exploration") else 0.0,
         }
 
+    def _personal(self) -> dict[str, Any]:
+        search = self._finder.search
+        told: dict[str, Any] = {"on": self._finder.chosen("personal"), "needed": LEAST_QUERIES, "layer": None}
+        if (layer := search.layer) is not None:
+            told["layer"] = vars(layer) | {"used": layer.used}
+        return told
+
     def _ranker(self) -> dict[str, Any]:
-        name = self._finder.search.version
+        name = self._finder.search.version  # of the shared ranker
         told: dict[str, Any] = {"name": name, "made": None, "epsilon": None, "delta": None}
         try:
             version = read_current(self._finder.index.home.rankers)
@@ -189,6 +200,14 @@ class Api:
             raise FultrError("pause: expected true or false")
         self._visits.pause(told["paused"])
         return {"paused": told["paused"]}
+
+    def choose(self, told: Asked) -> Any:
+        """Switch the personal layer or exploration on or off."""
+        name, on = told.get("name"), told.get("on")
+        if not isinstance(name, str) or name not in CHOICES or not isinstance(on, bool):
+            raise FultrError(f"choose: expected one of {', '.join(CHOICES)}, and on as true or false")
+        self._finder.choose(name, on)
+        return {name: on}
 
     async def export(self, request: Request) -> Response:
         """All that is logged, as lines of JSON, to keep."""

@@ -20,6 +20,15 @@ from fultr.device.search import Results, Search
 DISPLAYED = 10
 """Results on the page: what an impression holds."""
 
+CHOICES = {"personal": "on", "exploration": "off"}
+"""What the user can switch on and off, and how it is before."""
+
+PAUSED = "paused"
+"""The setting that is "yes" while nothing is logged."""
+
+EXPLORATION = 0.1
+"""The share of searches with swapped neighbours, if exploration is on."""
+
 CANDIDATES = 60
 """Documents that the engine hands to the ranker."""
 
@@ -36,12 +45,19 @@ class Finder:
         search: ranks, and logs what is shown and clicked.
     """
 
-    def __init__(self, home: Home) -> None:
-        """Open the index and the log of an application's folder."""
+    def __init__(self, home: Home, *, logs: bool = True) -> None:
+        """Open the index and the log of an application's folder.
+
+        Args:
+            home: the folder.
+            logs: will results be logged? If not, nothing is explored.
+        """
+        self._logs = logs
         self.index = Index(home)
         self.search = Search(
             home.log, FEATURES, rankers=home.rankers, default=DEFAULT, displayed=DISPLAYED, hold_text=True
         )
+        self.apply_choices()
 
     def __enter__(self) -> Finder:
         return self
@@ -54,8 +70,26 @@ class Finder:
         self.search.close()
         self.index.close()
 
+    def choose(self, name: str, on: bool) -> None:
+        """Switch one of `CHOICES` on or off; without the personal layer, what was learnt of it is deleted."""
+        self.index.catalogue.set(name, "on" if on else "off")
+        self.apply_choices()
+        if name == "personal" and not on:
+            self.search.forget_personal()
+
+    def apply_choices(self) -> None:
+        """Have the search do what the user chose, here or in another window: nothing is explored that is not logged."""
+        logs = self._logs and self.index.catalogue.setting(PAUSED, "") != "yes"
+        self.search.personal = self.chosen("personal")
+        self.search.exploration = EXPLORATION if logs and self.chosen("exploration") else 0.0
+
+    def chosen(self, name: str) -> bool:
+        """Is one of `CHOICES` on?"""
+        return self.index.catalogue.setting(name, CHOICES[name]) == "on"
+
     def find(self, text: str, narrowed: Narrowed = Narrowed(), now: float | None = None) -> Found:
         """Rank the documents that match; nothing is logged until the results are shown (`Results.shown`)."""
+        self.apply_choices()
         query = Query.of(text)
         scores = self.index.words.candidates(query, narrowed, CANDIDATES)
         return self.search.rank(normal(text), self._candidates(query, scores, now), shown=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import os
 import secrets
 import socket
@@ -32,6 +33,8 @@ from fultr.app.ranking import Finder
 from fultr.app.visits import Visits
 from fultr.core.errors import FultrError
 
+_logger = logging.getLogger("fultr.app")
+_PERSONALISE = 60.0  # seconds from one look whether there is more to learn the personal layer from to the next
 _STATIC = {
     "": ("index.html", "text/html; charset=utf-8"),
     "privacy": ("privacy.html", "text/html; charset=utf-8"),
@@ -106,9 +109,18 @@ def application(finder: Finder, visits: Visits, background: Background, token: s
                 await asyncio.sleep(1)
                 await asyncio.to_thread(visits.settle)
 
-        task = asyncio.create_task(settle())
+        async def personalise() -> None:
+            while True:
+                try:
+                    await asyncio.to_thread(finder.search.personalise)
+                except FultrError as error:  # a full disk, a damaged log: searching goes on
+                    _logger.warning("the personal layer was not learnt: %s", error)
+                await asyncio.sleep(_PERSONALISE)
+
+        tasks = [asyncio.create_task(settle()), asyncio.create_task(personalise())]
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
         visits.finish()
 
     pages = [Route(f"/{path}", static(name, kind), methods=["GET"]) for path, (name, kind) in _STATIC.items()]

@@ -14,13 +14,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fultr.app.ranking import DISPLAYED, Finder, Found, normal
+from fultr.app.ranking import DISPLAYED, PAUSED, Finder, Found, normal
 
 QUICK = 5.0
 """Seconds within which a return means that a result was not what was wanted."""
 
 _MOST = 40  # results that are remembered
-_PAUSED = "paused"
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,13 @@ class Visits:
     @property
     def paused(self) -> bool:
         """Is nothing logged at present?"""
-        return self._finder.index.catalogue.setting(_PAUSED, "") == "yes"
+        return self._finder.index.catalogue.setting(PAUSED, "") == "yes"
 
     def pause(self, paused: bool) -> None:
         """Log nothing until further notice, or log again. What is open and undecided is dropped."""
         with self._lock:
             self._open = None
-            self._finder.index.catalogue.set(_PAUSED, "yes" if paused else "")
+            self._finder.index.catalogue.set(PAUSED, "yes" if paused else "")
 
     def searched(self, text: str, results: Found) -> str:
         """Remember results; returns the name by which the page refers to them."""

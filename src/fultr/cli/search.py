@@ -149,7 +149,7 @@ def find(query: str, why: bool, folder: Path | None, as_json: bool) -> None:
     from fultr.app.ranking import DISPLAYED, Finder, reasons
     from fultr.app.text import shown
 
-    with Finder(Home.at(folder)) as finder:
+    with Finder(Home.at(folder), logs=False) as finder:
         results = finder.find(query)
         found = [
             {

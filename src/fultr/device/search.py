@@ -163,7 +163,8 @@ class Search:
     def personalise(self, *, now: bool = False) -> PersonalLayer | None:
         """Fit the personal layer to the clicks of the log, and judge it: for a moment when nobody waits.
 
-        Does nothing if the last layer is for the current version and the log has less than a fifth more clicks since.
+        Does nothing if the last layer is for the current version and the log has got few clicks since: less than a
+        fifth more, and 10.
 
         Args:
             now: do it anyway.
@@ -178,10 +179,10 @@ class Search:
         before = self._kept_layer()
         with self.log._reader() as connection:
             clicks = connection.execute("SELECT count(*) FROM clicks").fetchone()[0]
+            if not now and before is not None and before.version == ranker.name and clicks < 1.2 * before.clicks + 10:
+                return before
             extent = extent_of(connection)
             numbers = dict(connection.execute("SELECT id, query FROM impressions").fetchall())
-        if not now and before is not None and before.version == ranker.name and clicks < 1.2 * before.clicks + 10:
-            return before
         records, names = self.log.records(), self._features.names
         assert records.impressions is not None
         queries = np.array([int.from_bytes(numbers.get(id_, b"")[:7], "big") for id_ in records.impressions.tolist()])
@@ -190,6 +191,12 @@ class Search:
         layer = layer_of(clicked, names, self.normalised, ranker.name, clicks, time.time())
         with self.log._connected() as connection:
             return layer if keep_layer(connection, layer, extent) else None
+
+    @property
+    def layer(self) -> PersonalLayer | None:
+        """The personal layer for the current version, as it was last fitted and judged, used or not."""
+        layer = self._kept_layer() if self.personal else None
+        return layer if layer is not None and layer.version == self._current().name else None
 
     def forget_personal(self) -> None:
         """Delete the personal layer; `DeviceLog.forget` does so, too."""

@@ -35,6 +35,12 @@ function show(told) {
     : ` Privacy spent so far, per device: epsilon ${epsilon.toFixed(3)}${delta ? `, delta ${delta}` : ""}, as its server says.`;
   at("ranker").textContent = origin + spent;
 
+  own(told.personal);
+  at("exploration").textContent = told.exploration
+    ? `On: in ${Math.round(told.exploration * 100)} of 100 searches neighbouring results are swapped, which shows how much people look at the top only because it is the top.`
+    : "Off. If it is on, neighbouring results are swapped in 10 of 100 searches: that shows how much people look at the top only because it is the top, and helps to rank better for everybody in your federation. It makes your own results slightly worse.";
+  toggle("exploration", Boolean(told.exploration));
+
   const size = told.bytes < 1e6 ? `${Math.ceil(told.bytes / 1000)} kB` : `${(told.bytes / 1e6).toFixed(1)} MB`;
   at("logged-words").textContent = told.impressions
     ? `${told.impressions === 1 ? "One search" : `${told.impressions.toLocaleString("en")} searches`} with ${counted(told.clicks, "opened result")}, ${size}, in ${told.folder}, which only you can read.`
@@ -43,6 +49,30 @@ function show(told) {
   at("pause").setAttribute("aria-pressed", String(told.paused));
   at("forget").disabled = !told.impressions && !told.opens;
   at("searches").replaceChildren(...told.latest.map(search));
+}
+
+function own({ on, needed, layer }) {
+  const about = "Weights of your own on top of the ranker, learnt here from what you open. They are never sent to anybody.";
+  const measured = layer && `${layer.difference < 0 ? "−" : "+"}${Math.abs(layer.difference).toFixed(3)} ± ${layer.error.toFixed(3)}`;
+  const state = !on ? "Switched off."
+    : !layer || layer.queries < needed ? `So far there is too little to learn from: ${layer ? layer.queries : 0} of ${needed} different searches with an opened result.`
+    : layer.used ? `In use: in searches that they were not learnt from, they put what you open higher (${measured}).`
+    : `Not in use: in searches that they were not learnt from, they are not surely better (${measured}).`;
+  at("personal").textContent = `${about} ${state}`;
+  const weights = Object.entries(on && layer?.used ? layer.weights : {}).sort((a, b) => Math.abs(b[1]) - Math.abs(a[1])).slice(0, 8);
+  at("weights").replaceChildren(...weights.map(([name, weight]) => element("li", {}, `${name} ${weight < 0 ? "−" : "+"}${Math.abs(weight).toFixed(2)}`)));
+  toggle("personal", on);
+}
+
+function toggle(name, on) {
+  const button = at(`${name}-switch`);
+  button.textContent = on ? "Switch off" : "Switch on";
+  button.setAttribute("aria-label", `${on ? "Switch off" : "Switch on"}: ${name === "personal" ? "what is learnt for you alone" : "exploration"}`);
+  button.dataset.on = String(on);
+}
+
+for (const name of ["personal", "exploration"]) {
+  at(`${name}-switch`).addEventListener("click", (event) => act("choose", { name, on: event.currentTarget.dataset.on !== "true" }));
 }
 
 function entry(one) {
@@ -71,7 +101,8 @@ function search(one) {
 async function act(name, what) {
   try {
     const told = await tell(name, what);
-    at("done").textContent = "gone" in told ? "Forgotten, beyond recovery." : told.paused ? "Nothing is logged from now on." : "Logging again.";
+    at("done").textContent = "gone" in told ? "Forgotten, beyond recovery."
+      : !("paused" in told) ? "" : told.paused ? "Nothing is logged from now on." : "Logging again.";
   } catch (error) {
     fail(error);
   }
