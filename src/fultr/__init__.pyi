@@ -20,6 +20,7 @@ from .device.search import Search as Search
 from .federated.combining import Aggregation as Aggregation
 from .federated.combining import StageSettings as StageSettings
 from .federated.privacy.settings import Privacy as Privacy
+from .federated.recommended import recommended as recommended
 from .federated.settings import Estimator as Estimator
 from .federated.settings import FedAvg as FedAvg
 from .federated.settings import FedIPS as FedIPS
@@ -38,4 +39,5 @@ from .study.sample_log import sample_clicks as sample_clicks
 from .study.settings import Adversaries as Adversaries
 from .study.settings import FiniteUsers as FiniteUsers
 from .study.settings import RunSettings as RunSettings
+from .study.settings import Showing as Showing
 from .study.simulate import simulate as simulate

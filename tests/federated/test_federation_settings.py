@@ -165,7 +165,7 @@ def read(folder: Path, text: str) -> FederationSettings:
         ("features = 5\n\nclient-rat = 1", "3: unknown setting 'client_rat'; did you mean client_rate?"),
         ("features = 5\nstate-dri = 1", "2: unknown setting 'state_dri'; did you mean state_dir?"),
         ("rounds = 5", " features: expected a whole number, at least 1, found nothing"),
-        ('features = 5\nclient-rate = "2"', '2: client_rate: expected a number, above 0, found the text "2"'),
+        ('features = 5\nbeta1 = "2"', '2: beta1: expected a number, at least 0, below 1, found the text "2"'),
         ("features = 5\nclip = [1]", "2: clip: expected a number, above 0, or 0: no limit; found the list [1]"),
         ("features = 5\n[clip]\na = 1", "2: clip: expected a number, above 0, or 0: no limit; found a table"),
         (

@@ -109,6 +109,7 @@ def test_resizing_keeps_the_ratio_of_rounds():
         ("client_rate = [0.01, 0.1]", "client_rate = 0.01", 10, "client_rate: expected different numbers in a list"),
         ("client_rate = [0.01, 0.1]", "client_rate = [0.01, 0.01]", 10, "client_rate: expected different numbers"),
         ("client_rate = [0.01, 0.1]", "client_rate = [0.01, -1]", 10, "client_rate: expected a number, above 0"),
+        ("client_rate = [0.01, 0.1]", "client_rate = [0.01, 0]", 10, "client_rate: expected numbers above 0, found"),
         ("vary.gamma = [0.5, 1.0]", "vary.gama = [0.5]", 16, "unknown setting 'gama'; did you mean gamma?"),
         ("vary.gamma = [0.5, 1.0]", "vary.gamma = 0.5", 16, "vary.gamma: expected a list of values"),
         ("vary.gamma = [0.5, 1.0]", "vary.gamma = [0.5, -1.0]", 16, "gamma: expected a number, at least 0"),

@@ -212,3 +212,19 @@ def test_a_cold_sample_is_the_policys_order(data):
 def test_what_does_not_go_with_exploration_is_refused(data, beside):
     with pytest.raises(FultrError, match=r"exploration: expected none with (policies = 2|pairs = retrieved), found"):
         simulate(data, **{"clients": 20, "rounds": 1, "showing": Showing(None, "pairs"), **beside})
+
+
+def test_a_start_like_the_policy_has_norm_1(data):
+    policy = np.float32([3, 0, -4, 0, 0, 12])
+    run = simulate(data, FedIPS(initial="unit-policy"), policy=policy, clients=5, rounds=0)
+    np.testing.assert_allclose(run.ranker.weights, policy / 13, rtol=1e-6)
+    nothing = simulate(data, FedIPS(initial="unit-policy"), policy=np.zeros(6, np.float32), clients=5, rounds=0)
+    assert not nothing.ranker.weights.any()
+
+
+def test_rates_by_the_number_of_features(data):
+    """With rate 0.64 / features, the same as with that number."""
+    options = dict(clients=20, rounds=2, seed=3)
+    given = simulate(data, FedIPS(LocalTraining(0.64 / 6)), **options)
+    by_rule = simulate(data, FedIPS(LocalTraining(None)), **options)
+    np.testing.assert_array_equal(given.ranker.weights, by_rule.ranker.weights)

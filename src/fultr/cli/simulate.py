@@ -42,6 +42,8 @@ _SIMULATED = setting_names(
 
 @click.command()
 @click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
+@click.option("--recommended", is_flag=True, help="Begin with the recommended settings instead of the paper's; "
+              "with the other options, change them.")  # fmt: skip
 @reading_options
 @settings_options(RunSettings, _SIMULATED, {"rounds": 200})
 @click.option("--seed", default=0, show_default=True, help=SEED_HELP)
@@ -51,6 +53,7 @@ _SIMULATED = setting_names(
 @json_option
 def simulate(
     data: str,
+    recommended: bool,
     fold: int,
     merge: bool,
     sentinel: tuple[str, ...],
@@ -86,6 +89,8 @@ def simulate(
     \b
     Examples
       fultr simulate                            FedIPS with known propensities
+      fultr simulate --recommended              what is recommended beside the paper
+      fultr simulate --recommended --model random-trees --rounds 300
       fultr simulate --propensity none          FedAvg
       fultr simulate --propensity shrunk        propensities from the clicks
       fultr simulate --propensity harvested --policies 2
@@ -99,7 +104,10 @@ def simulate(
       fultr simulate --data ~/data/MQ2007 --users 5000 --out out/mine
     """
     given = given_settings(settings)
-    chosen = RunSettings.of(given)
+    start = RunSettings()
+    if recommended:
+        start = RunSettings.recommended(given["rounds"], given.get("model", "linear"))
+    chosen = start.but(given)
     for name in given.keys() - chosen.relevant().keys():
         needed = (
             (FiniteUsers, "--users"),

@@ -163,7 +163,7 @@ def client_round(
     if training.clip_rule != "given":
         clipping.client(training.clip_rule, records, examination, replies)
     credit = CREDITS[training.credit].credit(records, examination, Given.of(algorithm, sent.estimation, sent.credit))
-    how = training_with(training.loss, training.metric, training.client_rate, training.epochs)
+    how = training_with(training.loss, training.metric, training.rate_for(model.features), training.epochs)
     model.add_updates(records, credit, sent.weights, how, replies["update"], replies["trained"])  # lines 5 to 9
     told: Sums = {}
     if held_out is not None and estimates is not None:

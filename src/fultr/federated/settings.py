@@ -25,6 +25,9 @@ the FedAvg baseline. Numbers: the same given propensities, one per rank, for eve
 """
 
 
+RATE_OF_A_FEATURE = 0.64
+"""What `LocalTraining.rate_for` divides by the number of features."""
+
 LEAST_CONTRAST = 0.01
 """By how much clicks on relevant documents must be more likely than on others: affine credit divides by it."""
 
@@ -38,7 +41,7 @@ class LocalTraining:
     """How a client trains.
 
     Attributes:
-        client_rate: eta_l.
+        client_rate: eta_l; None: by the number of features, see `rate_for`.
         loss: what bounds "d' ranks above d": "hinge", max(0, 1 - x), or "logistic", log2(1 + exp(-x)), x being the
             score of d minus the score of d'. Both are 1 at x = 0 and at least 1 below. Or "softmax", minus the
             logarithm of the clicked document's share of exp(score), or "lambda-pairs", logistic losses weighted by
@@ -61,7 +64,9 @@ class LocalTraining:
         credit_relevant: likewise on one that is relevant.
     """
 
-    client_rate: float = setting(0.01, "Learning rate of clients, eta_l.", above=0)
+    client_rate: float | None = setting(
+        0.01, "Learning rate of clients, eta_l.", above=0, zero=f"{RATE_OF_A_FEATURE:g} / number of features"
+    )
     loss: str = setting("hinge", "Loss of a clicked document among those it is compared with.", choices=LOSSES)
     metric: Literal["rank", "dcg"] = setting("rank", "Additive metric that the loss bounds.")
     clip: float | None = setting(None, "Largest weight of a click.", above=0, zero="no limit")
@@ -93,6 +98,18 @@ class LocalTraining:
                 )
         if self.metric == "dcg" and self.loss in BOUND_NO_RANK:
             raise SettingError("metric", f"expected rank with the {self.loss} loss, which bounds no rank; found dcg")
+
+    def rate_for(self, features: int) -> float:
+        """eta_l for documents with so many features.
+
+        A step along x moves the score of x by the rate times its squared length, which grows with the number of
+        features where these are scaled to [0, 1]; dividing by it makes steps alike for any number (normalised least
+        mean squares, Nagumo and Noda 1967).
+
+        >>> LocalTraining(None).rate_for(64), LocalTraining(0.1).rate_for(64)
+        (0.01, 0.1)
+        """
+        return RATE_OF_A_FEATURE / features if self.client_rate is None else self.client_rate
 
 
 @dataclass(frozen=True)
@@ -310,8 +327,8 @@ class FedIPS:
         propensity: what clicks are divided by: "known", "none" (which makes it `FedAvg`), one number per rank, or an
             `Estimator`, which estimates it from the clicks; its kind will do, such as "shrunk".
         pairs: the documents D_q that a clicked one is compared with: "displayed" or "retrieved".
-        initial: the linear ranker that w_0 ranks like: "zero", the logging "policy", or "random" (Gaussian with
-            variance 1 / features).
+        initial: the linear ranker that w_0 ranks like: "zero"; the logging "policy"; "unit-policy", the same order from
+            weights of norm 1, which training soon outweighs; or "random" (Gaussian with variance 1 / features).
         average_over: the sum of updates is divided by the size of the "cohort", clients without clicks included, as in
             the paper; or by the number of "repliers", the clients that had a click.
         model: what the weights mean; the model's name will do.
@@ -327,7 +344,9 @@ class FedIPS:
     server: ServerOptimiser = ServerOptimiser()
     propensity: Propensity | Estimator = propensity_setting("known", ("known", "none"))
     pairs: Literal["displayed", "retrieved"] = setting("displayed", "Documents that a clicked one is compared with.")
-    initial: Literal["zero", "policy", "random"] = setting("zero", "Weights that training starts from, w_0.")
+    initial: Literal["zero", "policy", "unit-policy", "random"] = setting(
+        "zero", "Weights that training starts from, w_0."
+    )
     average_over: Literal["cohort", "repliers"] = setting(
         "cohort", "Updates are averaged over all clients of the round, or over those with a click."
     )

@@ -155,6 +155,8 @@ class _Reader:
             found = f"tuning.{rate}: expected different numbers in a list, found {written(values)}"
             raise self._error(found, rate, table, index)
         read = tuple(self._made(partial(_SETTINGS[rate].read, value), table, index) for value in values)
+        if None in read:  # 0, which stands for a rule
+            raise self._error(f"tuning.{rate}: expected numbers above 0, found {written(values)}", rate, table, index)
         if len(set(read)) < len(read):
             found = f"tuning.{rate}: expected different numbers in a list, found {written(values)}"
             raise self._error(found, rate, table, index)

@@ -10,6 +10,7 @@ from fultr.clicks.settings import ClickModel, Sessions
 from fultr.core.checks import SettingError, check_number
 from fultr.core.settings import build, changed, check, either, flatten, leaves, setting
 from fultr.federated.combining import check_summable
+from fultr.federated.recommended import REFRESH, recommended
 from fultr.federated.settings import FedIPS, check_ranks
 from fultr.rankers.settings import LambdaLinear
 
@@ -198,6 +199,15 @@ class RunSettings:
     def of(cls, given: Mapping[str, object]) -> RunSettings:
         """From names and values as experiment files have them; the others have their defaults."""
         return build(cls, given)
+
+    @classmethod
+    def recommended(cls, rounds: int = 200, model: str = "linear") -> RunSettings:
+        """A run with the recommended algorithm, whose ranker takes the logging policy's place on the way.
+
+        >>> RunSettings.recommended(300, "random-trees").showing.refresh
+        10
+        """
+        return cls(fedips=recommended(rounds, model=model), showing=Showing(REFRESH), rounds=rounds)
 
     def but(self, given: Mapping[str, object]) -> RunSettings:
         """The same with other values of some settings.

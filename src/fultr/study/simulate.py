@@ -301,7 +301,12 @@ def _start(
     seed: int,
 ) -> Standing:
     """Round 0, with w_0 as the algorithm asks."""
-    linear = {"zero": None, "policy": policy, "random": random_weights(model.features, seed)}[algorithm.initial]
+    linear = {
+        "zero": None,
+        "policy": policy,
+        "unit-policy": _unit(policy),
+        "random": random_weights(model.features, seed),
+    }[algorithm.initial]
     weights = model.initial(seed, linear)
     source, evidence = algorithm.propensity, None
     if isinstance(source, Estimator) and source.remember and isinstance(population, FiniteUsers):
@@ -309,3 +314,9 @@ def _start(
     server = Server.initial(algorithm, model, weights, displayed)
     nothing = unwatched(displayed)
     return Standing(0, server, evidence, [0], [weights], [nothing.weighed], [nothing.online])
+
+
+def _unit(weights: Float32s) -> Float32s:
+    """The same order of documents, from weights of norm 1; weights of zero stay as they are."""
+    norm = float(np.linalg.norm(weights.astype(np.float64)))
+    return weights if norm == 0 else (weights / norm).astype(np.float32)
