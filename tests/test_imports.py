@@ -21,10 +21,11 @@ PACKAGES = {
     "rankers": {"core", "data", "clicks"},
     "federated": {"core", "rankers", "clicks"},
     "device": {"core", "rankers", "clicks", "federated"},
+    "learn": {"core", "rankers", "clicks", "federated", "device"},
     "app": {"core", "rankers", "clicks", "device"},
-    "study": {"core", "data", "rankers", "clicks", "federated", "device"},
+    "study": {"core", "data", "rankers", "clicks", "federated", "device", "learn"},
     "deploy": {"core", "rankers", "clicks", "federated", "device"},
-    "cli": {"core", "data", "rankers", "clicks", "federated", "device", "app", "study", "deploy"},
+    "cli": {"core", "data", "rankers", "clicks", "federated", "device", "learn", "app", "study", "deploy"},
 }
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path

@@ -26,6 +26,7 @@ from .federated.settings import FedAvg as FedAvg
 from .federated.settings import FedIPS as FedIPS
 from .federated.settings import LocalTraining as LocalTraining
 from .federated.settings import ServerOptimiser as ServerOptimiser
+from .learn.ranker import UnbiasedRanker as UnbiasedRanker
 from .rankers.export import to_json as to_json
 from .rankers.export import to_onnx as to_onnx
 from .rankers.lambda_linear import train_lambda_linear as train_lambda_linear

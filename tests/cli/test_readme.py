@@ -6,6 +6,8 @@ import doctest
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from click.testing import CliRunner
 
 import fultr
@@ -39,6 +41,19 @@ def test_the_example_of_a_search_runs(tmp_path, monkeypatch):
     with names["search"] as search:
         assert list(names["results"]) == ["a", "b", "c", "d"]  # there is no version yet
         assert search.log.records().log.clicks.tolist() == [[0, 0, 1, 0]]
+
+
+def test_the_example_of_a_click_log_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (example,) = re.findall(r"```python\n(ranker = .*?)```", README, re.DOTALL)
+    rng = np.random.default_rng(0)
+    log = pd.DataFrame(rng.random((4000, 3)), columns=["a", "b", "c"])
+    log["query"], log["rank"] = np.arange(4000) // 4, np.tile([1, 2, 3, 4], 1000)
+    log["click"] = (rng.random(4000) < log["a"] / log["rank"]).astype(int)
+    names = dict(fultr=fultr, log=log, candidates=log[:8], features=["a", "b", "c"])
+    exec(example, names)
+    assert "clicks on 1,000 pages" in capsys.readouterr().out
+    assert fultr.Ranker.load("ranker.json").feature_names == ("a", "b", "c")
 
 
 def test_the_examples_of_the_page_on_search_run(tmp_path, monkeypatch, capsys):

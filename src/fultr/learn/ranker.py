@@ -1,0 +1,269 @@
+"""`UnbiasedRanker`: a scikit-learn estimator that trains a ranker on a click log in a table."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from fultr.clicks.evaluation import evaluate_from_clicks
+from fultr.clicks.frames import numbered, pages_of
+from fultr.core.arrays import Float32s, Float64s, Int64s
+from fultr.core.checks import check_choice, check_number, check_seed
+from fultr.core.errors import FultrError
+from fultr.core.threads import run_ranges
+from fultr.learn.pooled import Pooled
+from fultr.learn.propensities import examination_for
+from fultr.learn.report import Report
+from fultr.learn.tables import by_query, input_errors, places, table_of
+from fultr.learn.training import Fitted, fit_linear, fit_mlp, fit_trees, folds_of
+from fultr.rankers.forest import read_forest
+from fultr.rankers.plain import rows_times
+from fultr.rankers.ranker import Ranker
+from fultr.rankers.tree_kernels import add_tree_scores
+
+try:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils.validation import check_is_fitted
+except ImportError:
+    raise FultrError("scikit-learn: not installed; pip install 'fultr[learn]'") from None
+
+_FIT = {"trees": fit_trees, "linear": fit_linear, "mlp": fit_mlp}
+
+
+class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
+    """A ranker trained on a click log: one row for each displayed document, its features, and whether it was clicked.
+
+    Clicks are biased: a document at the top is clicked partly because it is at the top. How often each rank is examined
+    is estimated from the log. All impressions of a document for a query are then added up: its clicks, and how often
+    it was examined. The ranker is the one that makes the clicks most likely, given how often documents were examined
+    (`fultr.learn.pooled`).
+
+    Args:
+        model: "trees": boosted trees, the default and mostly the best; "linear"; or "mlp", a small neural network.
+        propensity: "auto": estimated from the log, by documents that were shown at several ranks if they link all
+            ranks, else by a model of relevance from features; a method of `fultr estimate` ("all-pairs", "adjacent",
+            "regression", "em"); one number per rank; or "none": clicks are taken as they are.
+        normalise: "none": features are used as they are, whatever their scale (linear and neural rankers scale them to
+            mean 0 and variance 1 in training, and the weights back afterwards); "query": each is scaled to [0, 1]
+            within a query's rows, also when ranking, which then needs to know the query.
+        folds: parts into which queries are cut, each of which is held out in turn to make choices; the ranker is the
+            mean of those trained without a part.
+        random_state: seed of folds and of whatever is drawn.
+        n_jobs: threads; all cores if None. The result does not depend on it.
+
+    Attributes:
+        ranker_: the trained `fultr.Ranker`, to save, serve, export or compare.
+        examination_: of each rank, relative to rank 1.
+        report_: what was chosen and why; print it.
+        n_features_in_: columns of the table.
+        feature_names_in_: their names, if all are texts.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((4000, 3))  # a row for each displayed document
+    >>> rank = np.tile([1, 2, 3, 4], 1000)
+    >>> clicks = (rng.random(4000) < X[:, 0] / rank).astype(int)  # rank k is examined with probability 1 / k
+    >>> query = np.repeat(np.arange(1000), 4)
+    >>> ranker = UnbiasedRanker("linear").fit(X, clicks, query=query, rank=rank)
+    >>> ranker.examination_.round(1).tolist()
+    [1.0, 0.5, 0.3, 0.2]
+    >>> ranker.rank([[0.1, 0.5, 0.5], [0.9, 0.5, 0.5]], query=["a", "a"]).tolist()
+    [2, 1]
+    """
+
+    def __init__(
+        self,
+        model: Literal["trees", "linear", "mlp"] = "trees",
+        *,
+        propensity: Any = "auto",
+        normalise: Literal["none", "query"] = "none",
+        folds: int = 3,
+        random_state: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.model = model
+        self.propensity = propensity
+        self.normalise = normalise
+        self.folds = folds
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    @input_errors()
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        clicks: Any,
+        *,
+        query: Any = None,
+        rank: Any = None,
+        user: Any = None,
+        session: Any = None,
+        document: Any = None,
+    ) -> UnbiasedRanker:
+        """Train on a click log.
+
+        Args:
+            X: features, a row for each displayed document: a NumPy array, a pandas, polars or Arrow table, or a sparse
+                matrix.
+            clicks: 0 or 1 of each row.
+            query: an id of each row's query, of any type.
+            rank: at which the document was displayed, from 1.
+            user: an id of who searched, of any type; None: that is not known.
+            session: an id that tells impressions apart; rows may then be in any order. Without it, the rows of a page
+                follow each other in the order of their ranks.
+            document: an id; None: documents of a query with the same features are the same.
+        """
+        self._check_parameters()
+        for name, given in (("clicks", clicks), ("query", query), ("rank", rank)):
+            if given is None:
+                raise FultrError(f"{name}: expected a value for each row, found none; requires y (clicks), query, rank")
+        values = table_of(self, X, reset=True)
+        if self.normalise == "query":
+            values = by_query(values, numbered("query", query, len(values))[1])
+        pages = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document)
+        log = pages.log
+        examination, how, why = examination_for(log, self.propensity)
+        pooled = Pooled.of(log, examination)
+        parts = folds_of(pooled, self.folds, self.random_state)
+        fitted = _FIT[self.model](pooled, parts, self.n_jobs, self.random_state)
+        held = parts[0][1].size > 0
+        self.examination_ = examination
+        self.report_ = Report(
+            rows=len(values),
+            impressions=log.impressions,
+            queries=log.query_names.size,
+            pairs=log.pairs,
+            users=None if pages.user_names is None else len(pages.user_names),
+            clicks=int(log.clicks.sum()),
+            propensity=how,
+            why=why,
+            examination=tuple(examination.tolist()),
+            model=self.model,
+            chosen=fitted.chosen,
+            folds=len(parts) if held else 0,
+            held_out=_gain(fitted),
+            notes=() if held else ("There are too few queries with clicks to hold any out.",),
+        )
+        self.ranker_ = self._ranker(fitted)
+        return self
+
+    def _check_parameters(self) -> None:
+        check_choice("model", self.model, tuple(_FIT))
+        check_choice("normalise", self.normalise, ("none", "query"))
+        check_number("folds", self.folds, least=2, most=100, whole=True)
+        check_seed(self.random_state)
+        if self.n_jobs is not None:
+            check_number("n_jobs", self.n_jobs, least=1, most=1024, whole=True)
+
+    def _ranker(self, fitted: Fitted) -> Ranker:
+        names = tuple(map(str, getattr(self, "feature_names_in_", ())))
+        found = self.report_
+        training = {
+            "estimator": "UnbiasedRanker",
+            "model": self.model,
+            "propensity": found.propensity,
+            "examination": list(found.examination),
+            "clicks": found.clicks,
+            "impressions": found.impressions,
+            "chosen": found.chosen,
+            "seed": self.random_state,
+        }
+        ids = np.arange(1, self.n_features_in_ + 1)
+        return Ranker(fitted.weights, ids, self.normalise == "query", training, fitted.model, names)
+
+    @input_errors()
+    def predict(self, X: Any, *, query: Any = None) -> Float64s:  # noqa: N803
+        """The score of each row; among rows of a query, a higher one is better.
+
+        Args:
+            X: features, as for `fit`.
+            query: an id of each row's query; only needed with normalise="query".
+        """
+        check_is_fitted(self)
+        values = table_of(self, X, reset=False)
+        if self.ranker_.normalised:
+            if query is None:
+                raise FultrError("query: expected an id for each row, to normalise features by query; found none")
+            values = by_query(values, numbered("query", query, len(values))[1])
+        return scores_of(self.ranker_, values, self.n_jobs)
+
+    def rank(self, X: Any, query: Any) -> Int64s:  # noqa: N803
+        """The rank of each row among the rows of its query, from 1: 1 is the best.
+
+        Args:
+            X: features, as for `fit`.
+            query: an id of each row's query, of any type.
+        """
+        scores = self.predict(X, query=query if self.normalise == "query" else None)
+        with input_errors():
+            return places(scores, query)
+
+    @input_errors()
+    def score(
+        self,
+        X: Any,  # noqa: N803
+        clicks: Any,
+        *,
+        query: Any = None,
+        rank: Any = None,
+        user: Any = None,
+        session: Any = None,
+        document: Any = None,
+    ) -> float:
+        """How well the ranker orders the pages of another log, by its clicks alone; higher is better.
+
+        Every click counts 1 over the examination of its rank, times 1 / log2(1 + the rank that the ranker gives to the
+        document among those of its page), divided by what all clicks count: the self-normalised estimate of DCG per
+        relevant document (`fultr.evaluate_from_clicks`). No judged documents are needed.
+        """
+        check_is_fitted(self)
+        for name, given in (("clicks", clicks), ("query", query), ("rank", rank)):
+            if given is None:
+                raise FultrError(f"{name}: expected a value for each row, found none")
+        values = table_of(self, X, reset=False)
+        if self.ranker_.normalised:
+            values = by_query(values, numbered("query", query, len(values))[1])
+        log = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document).log
+        if log.ranks > self.examination_.size:
+            known = self.examination_.size
+            raise FultrError(f"rank: expected at most {known}, as in the log of training; found {log.ranks}")
+        log.cells().check_clicks()
+        assert log.features is not None
+        scores = {"ranker": scores_of(self.ranker_, log.features, self.n_jobs)}
+        examined = self.examination_[: log.ranks]
+        found = evaluate_from_clicks(log, scores, examined, estimator="self-normalised", draws=20)
+        return found.values[1].mean
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn's tools should know: clicks are needed, and sparse features will do."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _gain(fitted: Fitted) -> float | None:
+    if fitted.held_out is None:
+        return None
+    found, chance = fitted.held_out
+    return (found - chance) / math.log(2)
+
+
+def scores_of(ranker: Ranker, features: Float32s, threads: int | None = None) -> Float64s:
+    """Scores in float64: features of any scale keep what tells them apart."""
+    width = ranker.feature_ids.size
+    if not ranker.model.kind.endswith("trees"):
+        return ranker.plain.model.sums(ranker.plain.parts, features.astype(np.float64))
+    forest = read_forest(ranker.weights, width, ranker.model.depth)
+    scores = rows_times(features.astype(np.float64), forest.linear.astype(np.float64))
+    trees = slice(0, forest.grown)
+    asked, thresholds, values = forest.features[trees], forest.thresholds[trees], forest.values[trees]
+    rows = np.ascontiguousarray(features)
+
+    def work(begin: int, end: int) -> None:
+        add_tree_scores(rows, asked, thresholds, values, np.unique(asked), begin, end, scores[begin:end])
+
+    run_ranges(work, len(rows), threads)
+    return scores

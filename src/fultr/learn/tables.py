@@ -1,0 +1,73 @@
+"""What estimators are given: tables of any kind as arrays, and errors that scikit-learn's tools understand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from fultr.clicks.frames import features_of, numbered
+from fultr.core.arrays import Float32s, Int64s
+from fultr.core.errors import FultrError
+from fultr.rankers.plain import scaled
+
+
+class InputError(FultrError, ValueError):
+    """A `FultrError` that is a ValueError, too, as scikit-learn's tools expect of bad input."""
+
+
+@contextmanager
+def input_errors() -> Iterator[None]:
+    """Within it, or in a function that is decorated with it, a `FultrError` is an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except FultrError as error:
+        raise InputError(str(error)) from None
+
+
+def table_of(estimator: Any, table: Any, *, reset: bool) -> Float32s:
+    """The features of a table; names and number of columns are remembered (`reset`), or compared with those before."""
+    from sklearn.utils.validation import check_array, validate_data
+
+    if hasattr(table, "toarray") or isinstance(table, (np.ndarray, list, tuple)):
+        kept = np.float64 if np.asarray(getattr(table, "data", table)).dtype.kind not in "fiub" else "numeric"
+        checked = check_array(table, accept_sparse=True, dtype=kept, estimator=estimator)
+        values = features_of(checked)[0]
+    else:
+        values = features_of(table)[0]
+    validate_data(estimator, table if hasattr(table, "shape") else values, reset=reset, skip_check_array=True)
+    return values
+
+
+def by_query(values: Float32s, queries: Int64s) -> Float32s:
+    """Features scaled to [0, 1] within each query, as `Ranker.normalised` says.
+
+    >>> by_query(np.float32([[1], [5], [3], [7]]), np.array([0, 1, 0, 1])).ravel().tolist()
+    [0.0, 0.0, 1.0, 1.0]
+    """
+    found = np.empty_like(values)
+    order = np.argsort(queries, kind="stable")
+    begins = np.flatnonzero(np.r_[True, np.diff(queries[order]) != 0])
+    for rows in np.split(order, begins[1:]):
+        found[rows] = scaled(values[rows])
+    return found
+
+
+def places(scores: Any, query: Any) -> Int64s:
+    """The rank of each row among those of its query, from 1; of equal scores the first row is ranked higher.
+
+    >>> places([0.5, 0.1, 0.9], ["a", "b", "a"]).tolist()
+    [2, 1, 1]
+    """
+    values = np.asarray(scores, np.float64)
+    queries = numbered("query", query, values.size)[1]
+    order = np.lexsort((np.arange(values.size), -values, queries))
+    begins = np.flatnonzero(np.r_[True, np.diff(queries[order]) != 0]) if order.size else order
+    starts = np.repeat(begins, np.diff(np.r_[begins, order.size]))
+    found = np.empty(order.size, np.int64)
+    found[order] = np.arange(order.size) - starts + 1
+    return found

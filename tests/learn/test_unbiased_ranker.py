@@ -1,0 +1,204 @@
+"""`UnbiasedRanker`: tables of any kind in, a ranker out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+
+import fultr
+from fultr.core.errors import FultrError
+
+WIDTH = 4
+
+
+def click_log(pages=2000, queries=200, ranks=4, seed=0):
+    """A log whose relevance is a step of feature 0 plus a line in feature 1; rank k has examination 1 / k."""
+    rng = np.random.default_rng(seed)
+    documents = rng.random((queries, 8, WIDTH)).astype(np.float32)
+    query = rng.integers(queries, size=pages)
+    policy = documents[..., 1] + 0.3 * documents[..., 2]
+    order = np.argsort(-policy, axis=1)[:, :ranks]
+    shown = order[query]
+    swap = rng.random(pages) < 0.5  # so that documents move
+    shown[swap] = rng.permuted(shown[swap], axis=1)
+    x = documents[query[:, np.newaxis], shown]
+    relevance = np.clip(0.1 + 0.6 * (x[..., 0] > 0.5) + 0.2 * x[..., 1], 0, 1)
+    clicks = rng.random(relevance.shape) < relevance / np.arange(1, ranks + 1)
+    rank = np.tile(np.arange(1, ranks + 1), pages)
+    page = np.repeat(np.arange(pages), ranks)
+    return {
+        "X": x.reshape(-1, WIDTH),
+        "clicks": clicks.ravel().astype(int),
+        "query": np.repeat(query, ranks),
+        "rank": rank,
+        "session": page,
+    }
+
+
+def fit(log, model="trees", **parameters):
+    given = {name: log[name] for name in ("query", "rank", "session")}
+    return fultr.UnbiasedRanker(model, **parameters).fit(log["X"], log["clicks"], **given)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return click_log()
+
+
+@pytest.fixture(scope="module")
+def fitted(log):
+    return fit(log)
+
+
+def test_it_learns_what_is_relevant_and_how_ranks_are_examined(log, fitted):
+    """Relevance is learnt to the order of documents that differ in feature 0, though the policy ignored it."""
+    assert_allclose(fitted.examination_, 1 / np.arange(1, 5), atol=0.08)
+    low, high = np.full((50, WIDTH), 0.5), np.full((50, WIDTH), 0.5)
+    low[:, 0], high[:, 0] = np.linspace(0.01, 0.45, 50), np.linspace(0.55, 0.99, 50)
+    assert fitted.predict(low).max() < fitted.predict(high).min()
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_other_models_learn_it_too(log, model):
+    ranker = fit(log, model)
+    low, high = np.full((1, WIDTH), 0.5), np.full((1, WIDTH), 0.5)
+    low[0, 0], high[0, 0] = 0.1, 0.9
+    assert ranker.predict(low)[0] < ranker.predict(high)[0]
+    assert ranker.report_.held_out > 0.05
+
+
+def test_tables_of_every_kind_give_the_same_ranker(log, fitted):
+    names = [f"f{i}" for i in range(WIDTH)]
+    frame = pd.DataFrame(log["X"], columns=names)
+    for table in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame), csr_matrix(log["X"]), log["X"].tolist()):
+        ranker = fit({**log, "X": table})
+        assert_array_equal(ranker.ranker_.weights, fitted.ranker_.weights)
+        assert_array_equal(ranker.predict(table), fitted.predict(log["X"]))
+    named = fit({**log, "X": frame})
+    assert named.feature_names_in_.tolist() == names == list(named.ranker_.feature_names)
+
+
+def test_ids_of_any_type_and_rows_in_any_order(log, fitted):
+    order = np.random.default_rng(1).permutation(len(log["X"]))
+    mixed = {name: values[order] for name, values in log.items()}
+    mixed["query"] = [("query", int(q)) if q % 2 else f"query {q}" for q in mixed["query"]]
+    assert_allclose(fit(mixed).examination_, fitted.examination_, rtol=1e-6)
+
+
+def test_features_of_any_scale(log):
+    """A linear ranker and trees rank alike whether a feature is in [0, 1] or around 10^6."""
+    scale, shift = np.array([1e6, 1e-6, 1, 1]), np.array([3e6, 0, 0, -5])
+    for model in ("trees", "linear", "mlp"):
+        plain = fit(log, model).predict(log["X"])
+        moved = fit({**log, "X": log["X"] * scale + shift}, model).predict(log["X"] * scale + shift)
+        assert np.corrcoef(plain, moved)[0, 1] > 0.98, model
+
+
+def test_results_do_not_depend_on_threads(log, fitted):
+    for jobs in (1, 3):
+        assert_array_equal(fit(log, n_jobs=jobs).ranker_.weights, fitted.ranker_.weights)
+
+
+def test_ranks_and_scores_agree(log, fitted):
+    scores, places = fitted.predict(log["X"]), fitted.rank(log["X"], log["session"])
+    for page in range(20):
+        rows = log["session"] == page
+        assert_array_equal(np.argsort(-scores[rows], kind="stable"), np.argsort(places[rows]))
+        assert sorted(places[rows]) == [1, 2, 3, 4]
+
+
+def test_score_needs_no_grades_and_prefers_the_better_ranker(log, fitted):
+    other = click_log(seed=5)
+    given = {name: other[name] for name in ("query", "rank", "session")}
+    blind = fit({**log, "X": np.c_[log["X"][:, :0], np.random.default_rng(2).random(log["X"].shape)]})
+    assert blind.score(other["X"], other["clicks"], **given) < fitted.score(other["X"], other["clicks"], **given) <= 1
+
+
+def test_a_saved_ranker_scores_alike(log, fitted, tmp_path):
+    fitted.ranker_.save(tmp_path / "ranker.json")
+    plain = fultr.Ranker.load(tmp_path / "ranker.json").plain.scores(log["X"][:100])
+    assert_allclose(plain, fitted.predict(log["X"][:100]), rtol=1e-4, atol=1e-5)
+
+
+def test_propensities(log):
+    assert fit(log, propensity="none").examination_.tolist() == [1, 1, 1, 1]
+    assert fit(log, propensity=[2, 1, 0.5, 0.5, 9]).examination_.tolist() == [1, 0.5, 0.25, 0.25]
+    assert fit(log, propensity="regression").report_.propensity == "regression"
+    assert "regression" not in str(fit(log).report_)
+
+
+def test_the_report_says_what_was_chosen(fitted):
+    told = str(fitted.report_)
+    assert "2,000 pages of 200 queries" in told
+    assert "trees" in told
+    assert "shown at several ranks" in told
+
+
+def test_normalising_by_query_needs_the_query(log):
+    ranker = fit(log, normalise="query")
+    assert ranker.ranker_.normalised
+    with pytest.raises(FultrError, match="query: expected an id"):
+        ranker.predict(log["X"])
+    assert (
+        ranker.rank(log["X"][:4], log["query"][:4]).tolist() == ranker.rank(log["X"][:4] * 7, log["query"][:4]).tolist()
+    )
+
+
+def test_small_logs_are_trained_on_without_holding_out(log):
+    few = log["session"] < 5
+    ranker = fit({name: values[few] for name, values in log.items()}, propensity=1 / np.arange(1, 5))
+    assert ranker.report_.held_out is None
+    assert "too few queries" in str(ranker.report_)
+
+
+def test_clone_and_parameters(fitted):
+    again = clone(fitted)
+    assert again.get_params() == fitted.get_params()
+    assert not hasattr(again, "ranker_")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"clicks": 2}, "clicks, row 0: expected 0 or 1, found 2"),
+        ({"rank": 0}, "rank, row 0: expected a whole number"),
+        ({"X": np.nan}, "NaN"),
+        ({"query": None}, "query: expected a value for each row"),
+    ],
+)
+def test_bad_input_is_one_line(log, change, says):
+    given = {name: values[:8].copy() for name, values in log.items()}
+    for name, value in change.items():
+        if value is None:
+            given[name] = None
+        elif given[name].ndim == 2:
+            given[name][0, 0] = value
+        else:
+            given[name][0] = value
+    with pytest.raises(ValueError, match=says):
+        fit(given)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "says"),
+    [
+        ({"model": "tree"}, "model: expected one of trees"),
+        ({"propensity": "guess"}, "propensity: expected one of auto"),
+        ({"propensity": [1, 0.5]}, "propensity: expected 4 numbers"),
+        ({"folds": 1}, "folds: expected"),
+    ],
+)
+def test_bad_parameters_are_one_line(log, parameters, says):
+    with pytest.raises(ValueError, match=says):
+        fit(log, **parameters)
+
+
+def test_a_log_without_clicks_is_refused(log):
+    with pytest.raises(ValueError, match="no document was clicked"):
+        fit({**log, "clicks": np.zeros_like(log["clicks"])})
