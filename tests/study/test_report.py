@@ -23,24 +23,28 @@ from matplotlib.colors import rgb_to_hsv, to_rgb
 from fultr.core.drawing import rendered
 from fultr.core.errors import FultrError
 from fultr.study.claims import Claim
-from fultr.study.experiment import Experiment, Line, Outcome, Panel, choose
+from fultr.study.experiment import Experiment, Line, Outcome, Panel, best_of, choose
 from fultr.study.experiment_files import packaged
 from fultr.study.figures import draw, draw_panel, hues, limits, panels_of, series, shades
 from fultr.study.report import machine, results, table, versions, write_report
 from fultr.study.settings import RunSettings
 from fultr.study.statistics import Measured
+from fultr.study.tuning import beyond
 
 GAMMAS = (0.5, 2.0)
 ROUNDS = np.arange(0, 201, 10)
 GRID = (("client_rate", (0.001, 0.01, 0.1)), ("server_rate", (0.5, 1.0, 2.0)))
 
 
-def bias(repeats: int = 4, name: str = "bias") -> list[Outcome]:
-    """Two data sets; FedIPS surely above FedAvg, surely below λLinear, and about where "rival" is."""
+def bias(repeats: int = 4, name: str = "bias", best: int = 4) -> list[Outcome]:
+    """Two data sets; FedIPS surely above FedAvg, surely below λLinear, and about where "rival" is.
+
+    Of the nine pairs of rates the one in the middle is the best, or another.
+    """
     lines = [Line(f"FedIPS, γ = {g:g}", RunSettings.of({"gamma": g}), GRID) for g in GAMMAS]
     lines += [Line(f"FedAvg, γ = {g:g}", RunSettings.of({"gamma": g, "propensity": "none"}), GRID) for g in GAMMAS]
     lines += [
-        Line("λLinear", RunSettings(algorithm="lambda-linear"), (("lambda_rate", (0.1, 0.3)),)),
+        Line("λLinear", RunSettings(algorithm="lambda-linear"), (("lambda_rate", (0.1, 0.3, 0.5)),)),
         Line("rival", RunSettings()),
     ]
     names = tuple(line.name for line in lines)
@@ -57,10 +61,10 @@ def bias(repeats: int = 4, name: str = "bias") -> list[Outcome]:
     experiment = Experiment(
         name, "Bias", "What bias does.", "1", ("A", "B"), tuple(lines), panels, claims, repeats=repeats
     )
-    return [made_up(experiment, data, base) for data, base in (("A", 0.7), ("B", 0.5))]
+    return [made_up(experiment, data, base, best) for data, base in (("A", 0.7), ("B", 0.5))]
 
 
-def made_up(experiment: Experiment, data: str, base: float) -> Outcome:
+def made_up(experiment: Experiment, data: str, base: float, best: int) -> Outcome:
     rng = np.random.default_rng(0)
     ends = dict(zip((line.name for line in experiment.lines), (0.0, -0.01, -0.04, -0.10, 0.02, -0.01), strict=True))
     noise = {name: 0.0005 * rng.standard_normal((experiment.repeats, 1)) for name in ends}
@@ -69,10 +73,10 @@ def made_up(experiment: Experiment, data: str, base: float) -> Outcome:
         name: Measured(ROUNDS, base + end - 0.3 * np.exp(-ROUNDS / 20) + noise[name]) for name, end in ends.items()
     }
     lines["λLinear"] = Measured(np.zeros(1, np.int64), base + ends["λLinear"] + noise["λLinear"])
-    choices = {  # the last of those tried is the best
-        line.name: choose(line, [i / 100 for i in range(len(line.candidates()))])
+    choices = {
+        line.name: choose(line, [0.5 - abs(i - (best if tried == 9 else 1)) / 100 for i in range(tried)])
         for line in experiment.lines
-        if line.grid
+        if (tried := len(line.candidates()) if line.grid else 0)
     }
     return Outcome(experiment, data, ("a", "b", "c"), lines, choices)
 
@@ -129,12 +133,12 @@ def test_csv_and_parquet_hold_every_digit(report):
 
 def test_tuning_lists_the_whole_grid_and_what_was_chosen(report):
     rows = list(csv.DictReader((report / "tuning.csv").read_text(encoding="utf-8").splitlines()))
-    assert len(rows) == 2 * (4 * 9 + 2)
+    assert len(rows) == 2 * (4 * 9 + 3)
     chosen = [row for row in rows if row["chosen"] == "true"]
     assert len(chosen) == 2 * 5
     assert chosen[0] == {
-        "experiment": "bias", "data": "A", "line": "FedIPS, γ = 0.5", "client_rate": "0.1", "server_rate": "2.0",
-        "lambda_rate": "", "validation_ndcg": "0.08", "chosen": "true",
+        "experiment": "bias", "data": "A", "line": "FedIPS, γ = 0.5", "client_rate": "0.01", "server_rate": "1.0",
+        "lambda_rate": "", "validation_ndcg": "0.5", "chosen": "true",
     }  # fmt: skip
     assert chosen[4]["lambda_rate"] == "0.3"
 
@@ -150,8 +154,8 @@ def test_results_hold_means_errors_settings_and_verdicts(report):
     assert line["mean"] == pytest.approx(sum(final) / 4)
     assert line["standard_error"] == pytest.approx((sum((final - final.mean()) ** 2) / 3 / 4) ** 0.5)
     tuned = stored["results"][0]["lines"]["FedIPS, γ = 0.5"]
-    assert (tuned["settings"]["gamma"], tuned["settings"]["server_rate"]) == (0.5, 2.0)
-    assert tuned["choice"]["at_edge"] == ["client_rate", "server_rate"]
+    assert (tuned["settings"]["gamma"], tuned["settings"]["server_rate"]) == (0.5, 1.0)
+    assert (tuned["choice"]["at_edge"], tuned["wider"]) == ([], None)
     answers = [verdict["answer"] for verdict in stored["results"][0]["verdicts"]]
     assert answers == ["holds", "does not hold", "inconclusive"]
     assert stored["asked"][0]["fingerprints"] == ["a", "b", "c"]
@@ -257,9 +261,91 @@ def test_the_page_needs_nothing_but_itself(page):
     assert all(number in page for number in versions().values())
 
 
-def test_the_page_flags_rates_at_the_edge(page):
-    assert page.count('<span class="edge">edge</span>') == 2 * (4 * 2 + 1)
+def test_the_page_flags_rates_at_the_edge(page, tmp_path):
+    assert '<span class="edge">edge</span>' not in page
     assert page.count('class="chosen"') == 2 * 5
+    write_report(bias(best=8), tmp_path, took="")
+    flagged = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert flagged.count('<span class="edge">edge</span>') == 2 * 4 * 2
+    for answer in ("holds", "does not hold", "inconclusive"):
+        assert f"2 {answer} at the grid&#39;s edge" in flagged
+    assert "Tuned to the edge of the grid: FedIPS, γ\xa0=\xa02, FedAvg, γ\xa0=\xa02. Better rates may" in flagged
+
+
+def with_a_wider_grid(rival_lift: float) -> Outcome:
+    """All rates are at the edge at first; a wider grid chooses larger ones, which lift FedAvg at γ = 2."""
+    first = bias(best=8)[0]
+    outcome = replace(first, wider={}, wider_lines={})
+    for name, choice in first.choices.items():
+        if choice.at_edge:
+            more = [(rates, 0.6 if rates["client_rate"] == 0.1 else 0.4) for rates in beyond(choice)]
+            tried = [*choice.grid, *more]
+            outcome.wider[name] = best_of([rates for rates, _ in tried], [score for _, score in tried])
+            lift = rival_lift if name == "FedAvg, γ = 2" else 0.0
+            outcome.wider_lines[name] = Measured(ROUNDS, first.lines[name].ndcg[:3] + lift)
+    return outcome
+
+
+@pytest.mark.parametrize(("lift", "conclusion"), [(0.0, "holds, on a wider grid too"), (0.2, "depends on the grid")])
+def test_both_answers_stand_side_by_side(lift, conclusion, tmp_path):
+    outcome = with_a_wider_grid(lift)
+    widest = outcome.wider["FedAvg, γ = 2"]
+    assert (widest.rates, widest.at_edge) == ({"client_rate": 0.1, "server_rate": 4.0}, ("server_rate",))
+    inside = replace(widest, at_edge=())
+    outcome = replace(outcome, wider={name: replace(choice, at_edge=()) for name, choice in outcome.wider.items()})
+    assert outcome.wider["FedAvg, γ = 2"] == inside
+    verdict = outcome.verdicts()[0]
+    assert (verdict.answer, verdict.edges, verdict.conclusion) == (
+        "holds", ("FedIPS, γ = 2", "FedAvg, γ = 2"), conclusion,
+    )  # fmt: skip
+    assert verdict.wider is not None
+    assert "over 3 repeats; rates chosen on one other repeat" in verdict.wider.test
+    write_report([outcome], tmp_path, took="")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f'<span class="edge">{conclusion}</span>' in page
+    assert '<span class="data">with a wider grid</span>' in page
+    told = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"][0]
+    assert told["verdicts"][0]["conclusion"] == conclusion
+    assert told["verdicts"][0]["wider"]["answer"] == ("holds" if lift == 0 else "does not hold")
+    assert told["lines"]["FedAvg, γ = 2"]["wider"]["choice"]["rates"]["server_rate"] == 4.0
+    assert table([outcome])[0] == ["NDCG@5, test queries", "A", "A, wider grid"]
+    assert table([outcome])[6][2] == "–"  # not tuned
+
+
+def test_a_wider_grid_that_ends_at_its_edge_too_settles_nothing():
+    verdict = with_a_wider_grid(0.0).verdicts()[0]
+    assert verdict.conclusion == "holds at the grid's edge"
+    assert verdict.wider is not None
+    assert verdict.wider.edges == ("FedIPS, γ = 2", "FedAvg, γ = 2")
+
+
+def test_a_choice_that_a_wider_grid_confirms_is_at_no_edge():
+    first = bias(best=8)[0]
+    wider = {name: replace(choice, at_edge=()) for name, choice in first.choices.items()}
+    assert [verdict.conclusion for verdict in replace(first, wider=wider).verdicts()] == [
+        "holds", "does not hold", "inconclusive",
+    ]  # fmt: skip
+
+
+def test_lines_that_were_not_run_are_left_out_and_claims_about_them_say_so(tmp_path):
+    first, second = bias()
+    for name in ("rival", "FedIPS, γ = 0.5"):
+        del first.lines[name]
+    second.lines["λLinear"] = second.lines["λLinear"].only([0, 2, 3])
+    answers = [verdict.answer for verdict in first.verdicts()]
+    assert answers == ["holds", "does not hold", "not run"]
+    assert first.verdicts()[2].detail == "rival was not run."
+    assert "over 3 repeats" in second.verdicts()[1].test
+    write_report([first, second], tmp_path, took="")
+    rows = table([first, second])
+    assert [row[1] for row in rows if row[0] == "rival"] == ["–"]
+    assert [row[2].endswith("(3 repeats)") for row in rows[1:]] == [False, False, False, False, True, False]
+    repeats = {
+        int(row["repeat"])
+        for row in csv.DictReader((tmp_path / "curves.csv").read_text(encoding="utf-8").splitlines())
+        if (row["data"], row["line"]) == ("B", "λLinear")
+    }
+    assert repeats == {0, 2, 3}
 
 
 def test_parts_of_drawings_are_found_by_names_of_their_own(page):

@@ -32,9 +32,9 @@ SYNTHETIC = Source("synthetic")
 
 
 def small(repeats: int = 2) -> Experiment:
-    """An experiment that takes a second or two."""
+    """An experiment that takes a second or two, with grids that are as they stand."""
     common = RunSettings.of({"clients": 50, "rounds": 6, "evaluate_every": 3, "lambda_epochs": 1})
-    return comparison(
+    experiment = comparison(
         common,
         gammas=(1.0,),
         repeats=repeats,
@@ -42,6 +42,7 @@ def small(repeats: int = 2) -> Experiment:
         server_rates=(1.0,),
         lambda_rates=(0.01, 0.1),
     )
+    return replace(experiment, tuning_steps=0)
 
 
 def stored(folder: Path) -> dict[str, bytes]:

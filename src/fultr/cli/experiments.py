@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fultr.cli.console import print_json, print_table, say, spoken_time, work_bar, working
+from fultr.cli.checking import check_saved
+from fultr.cli.console import print_json, say, work_bar, working
 from fultr.cli.options import (
     DATA_HELP,
     PATH,
@@ -23,19 +24,19 @@ from fultr.cli.options import (
     settings_options,
     workers_option,
 )
+from fultr.cli.outcomes import list_experiments, missing_runs, print_outcomes, show_status, tally, took
 from fultr.cli.stopping import resumable
 from fultr.core.errors import FultrError
 from fultr.study.settings import RunSettings
 
 if TYPE_CHECKING:
-    from fultr.study.claims import Verdict
     from fultr.study.experiment import Experiment, Outcome
     from fultr.study.reproduce import Plan, Progress
     from fultr.study.store import Source
 
 QUICK = {"repeats": 3, "rounds": 100}
+SAMPLE = 3
 QUICK_DATA = "synthetic"
-_MARKS = {"holds": ("✓", "green"), "does not hold": ("✗", "red"), "inconclusive": ("?", "yellow")}
 _REPORT_PAUSE = 30  # between two reports on the way, in times that the last one took: the cores wait meanwhile
 
 
@@ -111,6 +112,14 @@ def run(
               help="Folder for finished runs and the report.  [default: out/paper, or out/quick]")  # fmt: skip
 @workers_option
 @click.option("--ray", metavar="ADDRESS", help="Do the work on a Ray cluster, such as 10.0.0.1:6379.")
+@click.option("--lines", multiple=True, metavar="PATTERN",
+              help="Run only lines with such names, 'FedIPS*'; may be repeated. Others can follow.")  # fmt: skip
+@click.option("--save", type=PATH, metavar="FOLDER", help="Also add the finished runs to the saved ones there.")
+@click.option("--finished", is_flag=True, help="Run nothing: judge, draw and save what is finished so far.")
+@click.option("--from", "origin", type=PATH, metavar="FOLDER",
+              help="Judge and draw again from runs saved there; nothing is run, no data are needed.")  # fmt: skip
+@click.option("--check", type=PATH, metavar="FOLDER", help="Compute a few of the runs saved there again, and compare.")
+@click.option("--sample", type=click.IntRange(min=1), help=f"How many of them.  [default: {SAMPLE}]")
 @click.option("--list", "listing", is_flag=True, help="Show the experiments, and about how long each takes.")
 @click.option("--status", is_flag=True, help="Show the progress of the work in the folder, from another terminal.")
 @json_option
@@ -128,6 +137,12 @@ def reproduce(
     out: Path | None,
     workers: int | None,
     ray: str | None,
+    lines: tuple[str, ...],
+    save: Path | None,
+    finished: bool,
+    origin: Path | None,
+    check: Path | None,
+    sample: int | None,
     listing: bool,
     status: bool,
     as_json: bool,
@@ -138,7 +153,9 @@ def reproduce(
     validation queries and every run is repeated; the report says of each claim of the paper whether the numbers support
     it.
 
-    Finished runs are kept in the folder: interrupted or killed, the same command resumes.
+    Finished runs are kept in the folder: interrupted or killed, the same command resumes. An experiment can be run in
+    parts, by --data, --lines and --repeats. --save keeps finished runs in compact files, from which --from judges and
+    draws again in seconds, and of which --check computes a random sample again.
 
     \b
     Examples
@@ -149,12 +166,38 @@ def reproduce(
                           --data istella=~/data/istella
       fultr reproduce my-experiment.toml --out out/mine
       fultr reproduce --status
+      fultr reproduce figure-1 --repeats 10 --save results
+      fultr reproduce --from results
+      fultr reproduce --check results --sample 3
     """
     from fultr.study.reproduce import Plan
+    from fultr.study.saved import saved_experiments
 
-    folder = out or Path("out/quick" if quick else "out/paper")
+    folder = out or Path("out/quick" if quick else "out/saved" if origin else "out/paper")
     if status:
-        _show_status(folder, as_json=as_json)
+        show_status(folder, as_json=as_json)
+        return
+    if check is not None and origin is not None:
+        raise click.UsageError("Give --from or --check, not both.")
+    if sample is not None and check is None:
+        raise click.UsageError("--sample goes with --check.")
+    saved = origin or check
+    if saved is not None:
+        there = saved_experiments(saved)
+        known = _chosen(what or ("all",), figure)
+        chosen = _resized(
+            [experiment for experiment in known if experiment.name in there],
+            quick=quick, repeats=repeats, rounds=rounds, seed=None if check else seed,
+        )  # fmt: skip
+        if not chosen:
+            named = ", ".join(experiment.name for experiment in known) if what or figure else "any known experiment"
+            raise FultrError(f"{saved}: has no runs of {named}")
+        plan = Plan(chosen, folder, saved=saved, from_saved=True)
+        given = [_source(text, fold, merge, sentinel) for text in sources]
+        if check is not None:
+            check_saved(plan, given, sample or SAMPLE, seed, as_json=as_json)
+        else:
+            _judge_finished(plan, as_json=as_json, save=save)
         return
     if not what and figure is None:
         if not listing:
@@ -162,11 +205,16 @@ def reproduce(
         what = ("all",)
     chosen = _resized(_chosen(what, figure), quick=quick, repeats=repeats, rounds=rounds, seed=seed)
     given = [_source(text, fold, merge, sentinel) for text in sources or ((QUICK_DATA,) if quick else ())]
-    plan = Plan(chosen, folder, given, workers, ray)
+    plan = Plan(chosen, folder, given, workers, ray, lines, save)
+    for pattern in lines:
+        if not any(replace(plan, lines=(pattern,)).lines_of(experiment) for experiment in chosen):
+            raise FultrError(f"--lines: no line of {', '.join(e.name for e in chosen)} matches {pattern!r}")
     if listing:
-        _list(plan, as_json=as_json)
+        list_experiments(plan, as_json=as_json)
+    elif finished:
+        _judge_finished(plan, as_json=as_json, save=save)
     else:
-        _do(plan, as_json=as_json)
+        _do(plan, as_json=as_json, save=save)
 
 
 def _chosen(names: Sequence[str], figure: str | None) -> list[Experiment]:
@@ -212,6 +260,8 @@ def _resized(
     repeats = QUICK["repeats"] if quick and repeats is None else repeats
     rounds = QUICK["rounds"] if quick and rounds is None else rounds
     sized = [experiment.resized(rounds=rounds, repeats=repeats) for experiment in experiments]
+    if quick:
+        sized = [replace(experiment, tuning_steps=0) for experiment in sized]
     return sized if seed is None else [replace(experiment, seed=seed) for experiment in sized]
 
 
@@ -237,11 +287,10 @@ def _refuse_other_results(plan: Plan) -> None:
     )
 
 
-def _do(plan: Plan, *, as_json: bool) -> None:
+def _do(plan: Plan, *, as_json: bool, save: Path | None = None) -> None:
     """Do the experiments, write the report, print what was found."""
     from fultr.core.files import make_folder
     from fultr.study.figures import hues
-    from fultr.study.report import results
 
     for experiment in plan.experiments:
         hues(experiment)  # an unknown colour: better now than when hours are spent
@@ -251,20 +300,49 @@ def _do(plan: Plan, *, as_json: bool) -> None:
                 source.fingerprints()
     make_folder(plan.folder)
     with resumable(lambda: f"finished runs are kept in {plan.folder}, and the same command resumes"):
-        outcomes, written = _performed(plan)
+        outcomes, written = _performed(plan, save)
+    _print_all(plan, outcomes, written, as_json=as_json)
+
+
+def _judge_finished(plan: Plan, *, as_json: bool, save: Path | None) -> None:
+    """Write the report and print what was found, by the runs that are finished."""
+    from fultr.study.report import write_report
+    from fultr.study.reproduce import outcomes as finished_outcomes
+    from fultr.study.reproduce import save as save_runs
+
+    with working("Judging and drawing"):
+        outcomes = [outcome for experiment in plan.experiments for outcome in finished_outcomes(experiment, plan)]
+        if not outcomes:
+            raise FultrError(f"{plan.saved if plan.from_saved else plan.folder}: no finished runs of these experiments")
+        where = f"are from {plan.saved}" if plan.from_saved else "were in the store"
+        written = write_report(outcomes, plan.folder, took=f"Nothing was run: all runs {where}.")
+    if save is not None:
+        for experiment in plan.experiments:
+            say(f"{experiment.name}: {save_runs(experiment, plan, save):,} runs are new in {save}")
+    _print_all(plan, outcomes, written, as_json=as_json)
+
+
+def _print_all(plan: Plan, outcomes: list[Outcome], written: list[Path], *, as_json: bool) -> None:
+    from fultr.study.report import results
+
     if as_json:
         print_json({**results(outcomes), "files": [str(path) for path in written]})
         return
     for experiment in plan.experiments:
-        _print_outcomes([outcome for outcome in outcomes if outcome.experiment.name == experiment.name])
-    print(_tally([verdict for outcome in outcomes for verdict in outcome.verdicts()]))
+        found = [outcome for outcome in outcomes if outcome.experiment.name == experiment.name]
+        if found:
+            print_outcomes(found)
+            for line in missing_runs(found):
+                say(f"Not run yet: {line}")
+    print(tally([verdict for outcome in outcomes for verdict in outcome.verdicts()]))
     say(f"Report: {written[0]}  (figures, curves, tuning and results are beside it)")
 
 
-def _performed(plan: Plan) -> tuple[list[Outcome], list[Path]]:
+def _performed(plan: Plan, save: Path | None) -> tuple[list[Outcome], list[Path]]:
     """The outcomes, and the files of the report; it is written on the way too, for those who cannot wait."""
     from fultr.study.report import write_report
     from fultr.study.reproduce import Progress, reproduce
+    from fultr.study.reproduce import save as save_runs
 
     outcomes: list[Outcome] = []
     written: list[Path] = []
@@ -277,112 +355,12 @@ def _performed(plan: Plan) -> tuple[list[Outcome], list[Path]]:
             progress = now
             show(now)
 
-        for done in reproduce(plan, on_progress):
+        for i, (experiment, done) in enumerate(zip(plan.experiments, reproduce(plan, on_progress), strict=True), 1):
             outcomes += done
-            last = len({outcome.experiment.name for outcome in outcomes}) == len(plan.experiments)
+            if save is not None:
+                save_runs(experiment, plan, save)
             begun = time.monotonic()
-            if last or begun >= next_report:
-                written = write_report(outcomes, plan.folder, took=_took(progress, plan))
+            if i == len(plan.experiments) or begun >= next_report:
+                written = write_report(outcomes, plan.folder, took=took(progress, plan))
                 next_report = begun + _REPORT_PAUSE * (time.monotonic() - begun)
     return outcomes, written
-
-
-def _took(progress: Progress, plan: Plan) -> str:
-    from fultr.core.threads import default_threads
-
-    where = "a Ray cluster" if plan.ray else f"{plan.workers or default_threads()} processes"
-    if not progress.performed:
-        return f"All {progress.runs:,} runs were in the store."
-    found = progress.done - progress.performed
-    stored = f"; {found:,} more were in the store or shared" if found else ""
-    return (
-        f"{progress.performed:,} runs took {spoken_time(progress.seconds)} on {where} "
-        f"({spoken_time(progress.core_seconds)} of computing){stored}."
-    )
-
-
-def _print_outcomes(outcomes: list[Outcome]) -> None:
-    from fultr.study.report import table
-
-    experiment = outcomes[0].experiment
-    print_table(table(outcomes), title=experiment.title)
-    for outcome in outcomes:
-        for verdict in outcome.verdicts():
-            mark, colour = _MARKS[verdict.answer]
-            where = f" [{outcome.data}]" if len(outcomes) > 1 else ""
-            click.echo(f"{click.style(f'{mark} {verdict.answer}', fg=colour, bold=True)}: {verdict.claim.says}{where}")
-            print(f"    {verdict.detail} {verdict.test[:1].upper()}{verdict.test[1:]}.")
-        edges = [f"{name} ({', '.join(choice.at_edge)})" for name, choice in outcome.choices.items() if choice.at_edge]
-        if edges:
-            print(
-                f"  Tuned to the edge of the grid, so a better value may lie beyond it [{outcome.data}]: "
-                f"{'; '.join(edges)}"
-            )
-    print()
-
-
-def _tally(verdicts: list[Verdict]) -> str:
-    from fultr.study.statistics import expected_by_chance
-
-    counts = [f"{sum(verdict.answer == answer for verdict in verdicts)} × {answer}" for answer in _MARKS]
-    chance = f"If none of them were true, about {expected_by_chance(len(verdicts))} would be said to hold."
-    return f"Verdicts: {', '.join(counts)}. {chance if len(verdicts) > 1 else ''}".rstrip()
-
-
-def _list(plan: Plan, *, as_json: bool) -> None:
-    """What there is, and what each will cost."""
-    from fultr.core.threads import default_threads
-    from fultr.study.reproduce import expected
-
-    rows = []
-    with working("Loading the data"):
-        for experiment in plan.experiments:
-            sources = plan.sources_of(experiment)
-            costs = [expected(experiment, source) for source in sources]
-            runs, seconds = sum(runs for runs, _ in costs), sum(seconds for _, seconds in costs)
-            rows.append((experiment, sources, runs, seconds / (plan.workers or default_threads())))
-    if as_json:
-        print_json(
-            [
-                {
-                    "name": experiment.name,
-                    "title": experiment.title,
-                    "figure": experiment.figure,
-                    "data": [str(source) for source in sources],
-                    "repeats": experiment.repeats,
-                    "runs": runs,
-                    "seconds": round(seconds),
-                }
-                for experiment, sources, runs, seconds in rows
-            ]
-        )
-        return
-    heading = ["name", "title", "data", "repeats", "runs", "about"]
-    body = [
-        [e.name, e.title, ", ".join(map(str, sources)), f"{e.repeats}", f"{runs:,}", spoken_time(seconds)]
-        for e, sources, runs, seconds in rows
-    ]
-    total = ["all", "", "", "", f"{sum(row[2] for row in rows):,}", spoken_time(sum(row[3] for row in rows))]
-    print_table([heading, *body, total], left=3)
-    say("Times are rough, for the cores of this machine and an empty folder. To begin: fultr reproduce all --quick")
-
-
-def _show_status(folder: Path, *, as_json: bool) -> None:
-    """How far the work in a folder has come, asked from another terminal."""
-    from fultr.study.reproduce import read_progress
-
-    progress, busy = read_progress(folder)
-    if as_json:
-        print_json({**progress.as_dict(), "at_work": busy})
-        return
-    stage = f"; {progress.experiment}, {progress.stage}" if progress.stage else ""
-    print(f"{folder}: {progress.done:,} of {progress.runs:,} runs done{stage}")
-    if progress.latest:
-        print(progress.latest)
-    if progress.done >= progress.runs:
-        print("Finished.")
-    elif busy:
-        left = "not known yet" if progress.seconds_left is None else f"about {spoken_time(progress.seconds_left)}"
-        print(f"Running for {spoken_time(progress.seconds)}; time left: {left}")
-    else:
-        print("Not running; the same command resumes.")

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fultr.core.arrays import Float64s, Int64s
 from fultr.core.checks import SettingError, check_choice, check_number, written
 from fultr.core.errors import FultrError
-from fultr.study.statistics import Estimate, Measured, estimate, exact, fieller, fluctuation, reached
-
-Answer: TypeAlias = Literal["holds", "does not hold", "inconclusive"]
+from fultr.study.differences import Answer, Difference, answer_of, least_of
+from fultr.study.statistics import Measured, estimate, exact, fieller, fluctuation, reached
 
 _NAN = float("nan")
 _STILL = 1e-6  # a smaller fluctuation of NDCG is none; keeps ratios of fluctuations finite
@@ -79,6 +78,8 @@ class Verdict:
         test: how it was tested, in words.
         p_value: two-sided; NaN where there is none.
         detail: one sentence with the figures.
+        edges: the lines that were tuned to the edge of their grid, so that better rates may lie beyond it.
+        wider: the verdict with the rates that a wider grid chooses for these lines; None if that was not tried.
 
     >>> claim = Claim("It grows to the end", "keeps-growing", ("FedIPS",))
     >>> verdict = Verdict(claim, "holds", 0.02, 0.01, 0.03, "NDCG", "by eye", float("nan"), "FedIPS grows.")
@@ -95,10 +96,30 @@ class Verdict:
     test: str
     p_value: float
     detail: str
+    edges: tuple[str, ...] = ()
+    wider: Verdict | None = None
+
+    @property
+    def conclusion(self) -> str:
+        """The answer, qualified where it comes from rates at the edge of a grid.
+
+        >>> claim = Claim("It grows to the end", "keeps-growing", ("FedIPS",))
+        >>> wider = Verdict(claim, "inconclusive", 0.0, -0.01, 0.01, "NDCG", "by eye", 1.0, "FedIPS grows.")
+        >>> Verdict(claim, "holds", 0.02, 0.01, 0.03, "NDCG", "by eye", 0.1, "", ("FedIPS",), wider).conclusion
+        'depends on the grid'
+        """
+        if not self.edges:
+            return self.answer
+        if self.wider is None or self.wider.edges:
+            return f"{self.answer} at the grid's edge"
+        return f"{self.answer}, on a wider grid too" if self.wider.answer == self.answer else "depends on the grid"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON: a number that is NaN or infinite is None."""
-        return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        told = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in plain.items()}
+        wider = None if self.wider is None else self.wider.as_dict()
+        return {**told, "claim": asdict(self.claim), "wider": wider, "conclusion": self.conclusion}
 
 
 Lines: TypeAlias = Mapping[str, Measured]
@@ -166,7 +187,7 @@ def judge(claim: Claim, lines: Lines) -> Verdict:
     try:
         return kind.judge(claim, lines)
     except _InconclusiveError as why:
-        return Verdict(claim, _answer(False, False), _NAN, _NAN, _NAN, kind.unit, "none", _NAN, str(why))
+        return Verdict(claim, answer_of(False, False), _NAN, _NAN, _NAN, kind.unit, "none", _NAN, str(why))
 
 
 def _verdict(
@@ -191,38 +212,8 @@ def _since(claim: Claim) -> float:
     return (KINDS[claim.kind].since or 0.0) if claim.since is None else claim.since
 
 
-def _answer(yes: bool, no: bool) -> Answer:
-    return "holds" if yes else "does not hold" if no else "inconclusive"
-
-
-class _Difference(NamedTuple):
-    """A difference that must be above 0: what it is in words, its values by repeat, and the least that matters."""
-
-    what: str
-    values: Float64s
-    matters: float
-
-    def judged(self) -> tuple[Answer, Estimate]:
-        """One that is surely less than what matters is not one, even if it is surely above 0."""
-        found = estimate(exact(self.values))
-        low, high = found.interval
-        too_small = high <= 0 or high < self.matters
-        return _answer(low > 0 and not too_small, too_small), found
-
-
-def _least(differences: Sequence[_Difference]) -> tuple[Answer, _Difference, Estimate]:
-    """The difference least in favour, where all must be above 0 (an intersection-union test).
-
-    The worst answer decides, then the smallest difference, so that the figures agree with the answer.
-    """
-    worst_first = ("does not hold", "inconclusive", "holds")
-    found = [(*one.judged(), one) for one in differences]
-    answer, least, one = min(found, key=lambda item: (worst_first.index(item[0]), item[1].mean))
-    return answer, one, least
-
-
-def _greater(claim: Claim, differences: Sequence[_Difference], tail: str = "") -> Verdict:
-    answer, one, least = _least(differences)
+def _greater(claim: Claim, differences: Sequence[Difference], tail: str = "") -> Verdict:
+    answer, one, least = least_of(differences)
     if answer == "does not hold" and least.interval[1] > 0:
         tail = f", less than the {one.matters:g} that would matter{tail}"
     return _verdict(claim, answer, (least.mean, *least.interval), least.p_value, least.repeats, f"{one.what} is", tail)
@@ -231,7 +222,7 @@ def _greater(claim: Claim, differences: Sequence[_Difference], tail: str = "") -
 def _ends_above(claim: Claim, lines: Lines) -> Verdict:
     """The line ends above each of the others."""
     name, final, margin = claim.lines[0], lines[claim.lines[0]].final, _margin(claim)
-    gaps = [_Difference(f"{name} minus {b} after the last round", final - lines[b].final, margin) for b in claim.than]
+    gaps = [Difference(f"{name} minus {b} after the last round", final - lines[b].final, margin) for b in claim.than]
     return _greater(claim, gaps)
 
 
@@ -256,11 +247,11 @@ def _keeps_growing(claim: Claim, lines: Lines) -> Verdict:
     begin, middle = _points_since(claim, name, lines, (0.0, 0.5))
     end = line.rounds.size - 1
     whole = f"{name}'s growth since {_since(claim):.0%} of the rounds"
-    stretches = [_Difference(whole, _growth(claim, name, lines), _margin(claim))]
+    stretches = [Difference(whole, _growth(claim, name, lines), _margin(claim))]
     if begin < middle < end:
         for first, last in ((begin, middle), (middle, end)):
             what = f"{name}'s growth from round {line.rounds[first]} to {line.rounds[last]}"
-            stretches.append(_Difference(what, line.ndcg[:, last] - line.ndcg[:, first], 0.0))
+            stretches.append(Difference(what, line.ndcg[:, last] - line.ndcg[:, first], 0.0))
     return _greater(claim, stretches)
 
 
@@ -270,7 +261,7 @@ def _grows_less(claim: Claim, lines: Lines) -> Verdict:
     less, more = _growth(claim, name, lines), _growth(claim, other, lines)
     what = f"{other}'s growth since {_since(claim):.0%} of the rounds minus {name}'s"
     tail = f"; the two are {more.mean():+.4f} and {less.mean():+.4f}"
-    return _greater(claim, [_Difference(what, more - less, _margin(claim))], tail)
+    return _greater(claim, [Difference(what, more - less, _margin(claim))], tail)
 
 
 def _drops_less(claim: Claim, lines: Lines) -> Verdict:
@@ -279,7 +270,7 @@ def _drops_less(claim: Claim, lines: Lines) -> Verdict:
     more = lines[than[0]].final - lines[than[-1]].final
     drops = {name: lines[first].final - lines[name].final for name in rest}
     gaps = [
-        _Difference(
+        Difference(
             f"The drop from {than[0]} to {than[-1]} minus that from {first} to {name}", more - drop, _margin(claim)
         )
         for name, drop in drops.items()
@@ -293,7 +284,7 @@ def _matters_more(claim: Claim, lines: Lines) -> Verdict:
     more, less = (lines[high].final - lines[low].final for low, high in (claim.lines, claim.than))
     what = f"The gain from {claim.lines[0]} to {claim.lines[1]} minus that from {claim.than[0]} to {claim.than[1]}"
     tail = f"; the gains are {more.mean():+.4f} and {less.mean():+.4f}"
-    return _greater(claim, [_Difference(what, more - less, _margin(claim))], tail)
+    return _greater(claim, [Difference(what, more - less, _margin(claim))], tail)
 
 
 def _common(names: tuple[str, ...], lines: Lines, since: float, needed: int) -> tuple[Int64s, list[Float64s]]:
@@ -314,7 +305,9 @@ def _fluctuates_more(claim: Claim, lines: Lines) -> Verdict:
     rounds, curves = _common((*claim.lines, *claim.than), lines, _since(claim), needed=3)
     *logs, base = (np.log(np.maximum(fluctuation(rounds, curve), _STILL)) for curve in curves)
     matters = math.log(_margin(claim))
-    answer, one, least = _least([_Difference(n, log - base, matters) for n, log in zip(claim.lines, logs, strict=True)])
+    answer, one, least = least_of(
+        [Difference(n, log - base, matters) for n, log in zip(claim.lines, logs, strict=True)]
+    )
     effect, low, high = np.exp([least.mean, *least.interval]).tolist()
     tail = f" as much as {claim.than[0]} from round {rounds[0]} on"
     return _verdict(claim, answer, (effect, low, high), least.p_value, least.repeats, f"{one.what} fluctuates", tail)
@@ -325,7 +318,7 @@ def _gains_little(claim: Claim, lines: Lines) -> Verdict:
     name, other, margin = claim.lines[0], claim.than[0], _margin(claim)
     beyond = estimate(exact(lines[name].final - lines[other].final - margin))
     low, high = beyond.interval
-    answer, numbers = _answer(high < 0, low >= 0), (beyond.mean + margin, low + margin, high + margin)
+    answer, numbers = answer_of(high < 0, low >= 0), (beyond.mean + margin, low + margin, high + margin)
     lead, tail = f"{name} minus {other} after the last round is", f"; less than {margin:g} counts as little"
     return _verdict(claim, answer, numbers, beyond.p_value, beyond.repeats, lead, tail)
 
@@ -342,7 +335,7 @@ def _goes_part(claim: Claim, lines: Lines) -> Verdict:
         low, high = fieller(part, whole)
         p = estimate(exact(part - margin * whole)).p_value  # the interval inverts this test
     no_way = way.interval[1] < 0  # more repeats would not change that
-    answer, numbers = _answer(low >= margin, high < margin or no_way), (share, low, high)
+    answer, numbers = answer_of(low >= margin, high < margin or no_way), (share, low, high)
     tail = f" from {start} to {end}, a distance of {way} NDCG"
     return _verdict(claim, answer, numbers, p, way.repeats, f"{name} goes", tail)
 
@@ -355,9 +348,9 @@ def _crosses(claim: Claim, lines: Lines) -> Verdict:
     claimed, last = _since(claim) * int(rounds[-1]), int(rounds[-1])
     early, late = claimed / 2, min(claimed * 2, last)
     differences = [
-        _Difference(f"{other} minus {name} at round {early:.0f}", rival.at(early) - line.at(early), 0.0),
-        _Difference(f"{name} minus {other} at round {late:.0f}", line.at(late) - rival.at(late), 0.0),
-        _Difference(f"{name} minus {other} after the last round", line.final - rival.final, _margin(claim)),
+        Difference(f"{other} minus {name} at round {early:.0f}", rival.at(early) - line.at(early), 0.0),
+        Difference(f"{name} minus {other} at round {late:.0f}", line.at(late) - rival.at(late), 0.0),
+        Difference(f"{name} minus {other} after the last round", line.final - rival.final, _margin(claim)),
     ]
     gaps = exact((above - below).mean(axis=0))
     stays = int(np.logical_and.accumulate(gaps[::-1] > 0).sum())  # number of points
@@ -381,7 +374,7 @@ def _reaches_sooner(claim: Claim, lines: Lines) -> Verdict:
     what = f"At round {due:.0f}, {_margin(claim):.0%} of what {other} takes to its end, {name} minus that end"
     when = f"in {quick:.0f}" if quick < math.inf else f"not within its {line.rounds[-1]}"
     tail = f"; on average {name} is there {when} rounds, {other} itself in {itself:.0f}"
-    return _greater(claim, [_Difference(what, line.at(due) - goals, 0.0)], tail)
+    return _greater(claim, [Difference(what, line.at(due) - goals, 0.0)], tail)
 
 
 def _shows_no_worse(claim: Claim, lines: Lines) -> Verdict:
@@ -391,7 +384,7 @@ def _shows_no_worse(claim: Claim, lines: Lines) -> Verdict:
     if line.shown is None or not line.shown.size:
         raise _InconclusiveError(f"{name} has no rounds in which users were shown anything.")
     points = zip(line.rounds[1:], line.shown.T, strict=True)
-    answer, one, worst = _least([_Difference(f"in round {t},", values + margin, 0.0) for t, values in points])
+    answer, one, worst = least_of([Difference(f"in round {t},", values + margin, 0.0) for t, values in points])
     lead = f"What {name} shows minus what the first logging policy shows is, at its worst {one.what}"
     last = f"; in the last one it is {estimate(line.shown[:, -1])}"
     low, high = worst.interval

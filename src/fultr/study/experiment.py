@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from fultr.core.checks import SettingError, check_number
-from fultr.study.claims import Claim, Verdict, judge
+from fultr.study.claims import Claim, Verdict
+from fultr.study.pairing import judge_paired
 from fultr.study.settings import RunSettings
 from fultr.study.statistics import Measured
 
 TUNING_REPEAT = 1_000_000  # where the repeats begin that rates are chosen on: apart from those that are reported
+WIDER_REPEATS = 10  # at most so many repeats of a line with rates of a wider grid
 RATES = {"federated": ("client_rate", "server_rate"), "lambda-linear": ("lambda_rate",)}
 """The settings that are tuned, for each algorithm that has any."""
 
@@ -78,7 +80,8 @@ class Experiment:
         panels: how it is drawn: one row of panels a data set.
         claims: what it decides.
         repeats: of each line's runs. Repeats differ in the logging policy's sample, users, queries and clicks.
-        tuning_repeats: rates are chosen by the mean over so many repeats, which are not among those reported.
+        tuning_repeats: rates are chosen by the median over so many repeats, which are not among those reported.
+        tuning_steps: how often the grid of a line whose choice is at its edge is made wider, at most; see `tuning`.
         seed: of everything.
     """
 
@@ -92,11 +95,13 @@ class Experiment:
     claims: tuple[Claim, ...] = ()
     repeats: int = 30
     tuning_repeats: int = 1
+    tuning_steps: int = 6
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_number("repeats", self.repeats, least=1, most=TUNING_REPEAT, whole=True)
         check_number("tuning.repeats", self.tuning_repeats, least=1, most=1000, whole=True)
+        check_number("tuning.steps", self.tuning_steps, least=0, most=100, whole=True)
         check_number("seed", self.seed, least=0, most=500_000, whole=True)
         names = [line.name for line in self.lines]
         if not names:
@@ -127,6 +132,7 @@ class Experiment:
             "experiment": self.name,
             "repeats": self.repeats,
             "tuning_repeats": self.tuning_repeats,
+            "tuning_steps": self.tuning_steps,
             "seed": self.seed,
             "lines": {
                 line.name: {
@@ -137,6 +143,11 @@ class Experiment:
                 for line in self.lines
             },
         }
+
+    @property
+    def wider_repeats(self) -> range:
+        """The repeats of a line with rates of a wider grid."""
+        return range(min(self.repeats, WIDER_REPEATS))
 
     def resized(self, *, rounds: int | None = None, repeats: int | None = None) -> Experiment:
         """The same with other numbers of repeats and rounds; lines that have more rounds than others keep the ratio."""
@@ -157,11 +168,11 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Choice:
-    """The rates that were chosen for a line, and the whole grid that they were chosen from.
+    """The rates that were chosen for a line, and everything that they were chosen from.
 
     Attributes:
         rates: by name.
-        at_edge: those that are the smallest or largest of their grid, so that better ones may lie outside.
+        at_edge: those that are the smallest or largest of those tried, so that better ones may lie outside.
         grid: every combination of rates that was tried, with its NDCG@k on validation.
     """
 
@@ -182,9 +193,14 @@ def choose(line: Line, scores: list[float]) -> Choice:
     >>> choose(line, [0.5, 0.6]).rates
     {'client_rate': 0.1, 'server_rate': 1.0}
     """
-    tried = [rates for rates, _ in line.candidates()]
+    return best_of([rates for rates, _ in line.candidates()], scores)
+
+
+def best_of(tried: list[Rates], scores: list[float]) -> Choice:
+    """The best of some combinations of rates; the first of equals."""
     best = tried[max(range(len(tried)), key=scores.__getitem__)]
-    edge = tuple(n for n, values in line.grid if len(values) > 1 and best[n] in (min(values), max(values)))
+    values = {name: {rates[name] for rates in tried} for name in best}
+    edge = tuple(n for n, all_of in values.items() if len(all_of) > 1 and best[n] in (min(all_of), max(all_of)))
     return Choice(best, edge, tuple(zip(tried, scores, strict=True)))
 
 
@@ -196,8 +212,10 @@ class Outcome:
         experiment: what was run.
         data: what the data set is called.
         fingerprints: of its three parts.
-        lines: the curves, by the lines' names.
+        lines: the curves, by the lines' names; those that were not run are missing.
         choices: the rates, for the lines that were tuned.
+        wider: what was chosen where the first choice was at the edge of its grid, after that was made wider.
+        wider_lines: the curves of such lines with these rates, where they are others.
     """
 
     experiment: Experiment
@@ -205,7 +223,36 @@ class Outcome:
     fingerprints: tuple[str, ...]
     lines: dict[str, Measured]
     choices: dict[str, Choice] = field(default_factory=dict)
+    wider: dict[str, Choice] = field(default_factory=dict)
+    wider_lines: dict[str, Measured] = field(default_factory=dict)
+
+    @property
+    def edges(self) -> dict[str, tuple[str, ...]]:
+        """The lines that were tuned to the edge of their grid, and the rates that are at it.
+
+        A line for which a wider grid chose the same rates is none of them.
+        """
+        found = {}
+        for name, choice in self.choices.items():
+            beyond = self.wider.get(name)
+            if choice.at_edge and (beyond is None or beyond.at_edge or beyond.rates != choice.rates):
+                found[name] = choice.at_edge
+        return found
 
     def verdicts(self) -> list[Verdict]:
-        """The answer to each of the experiment's claims."""
-        return [judge(claim, self.lines) for claim in self.experiment.claims]
+        """The answer to each of the experiment's claims, by the grid as it is, and where it matters by a wider one."""
+        return [self._verdict(claim) for claim in self.experiment.claims]
+
+    def _verdict(self, claim: Claim) -> Verdict:
+        names = dict.fromkeys((*claim.lines, *claim.than))
+        chosen_on = self.experiment.tuning_repeats if any(name in self.choices for name in names) else 0
+        verdict = judge_paired(claim, self.lines, chosen_on)
+        edges = tuple(name for name in names if name in self.edges)
+        if not edges or verdict.answer == "not run":
+            return verdict
+        wider = None
+        if all(name in self.wider for name in edges):
+            best = {name: self.wider_lines.get(name, self.lines[name]) for name in names}
+            open_ended = tuple(name for name in edges if self.wider[name].at_edge)
+            wider = replace(judge_paired(claim, best, chosen_on), edges=open_ended)
+        return replace(verdict, edges=edges, wider=wider)

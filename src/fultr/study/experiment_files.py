@@ -67,9 +67,9 @@ class _Reader:
         self._known(shared, _SETTINGS, "settings", what="setting")
         self._settings(shared, "settings")
         tuning = self._table(content, "tuning")
-        self._known(tuning, ("repeats", *_RATES), "tuning")
+        self._known(tuning, ("repeats", "steps", *_RATES), "tuning")
         for rate in tuning:
-            if rate != "repeats":
+            if rate in _RATES:
                 self._rates(tuning[rate], rate, "tuning")
         for key in ("title", "about", "figure"):
             self._typed(content.get(key, ""), str, "a text", key)
@@ -93,6 +93,7 @@ class _Reader:
                 tuple(claims),
                 content.get("repeats", Experiment.repeats),
                 tuning.get("repeats", Experiment.tuning_repeats),
+                tuning.get("steps", Experiment.tuning_steps),
                 content.get("seed", Experiment.seed),
             )
         )

@@ -129,10 +129,11 @@ def shades(hue: str, count: int) -> list[str]:
 
 
 def series(outcome: Outcome, panel: Panel) -> tuple[Horizontal, list[Series]]:
-    """What a panel shows, in the order of its lines."""
+    """What a panel shows, in the order of its lines; those that were not run are left out."""
     hue_of = hues(outcome.experiment)
     families: dict[str, list[str]] = {}  # the lines of each hue
-    for name in panel.lines:
+    names_shown = [name for name in panel.lines if name in outcome.lines]
+    for name in names_shown:
         families.setdefault(hue_of[name], []).append(name)
     if panel.against:
         return _against(outcome, panel.against, families)
@@ -146,7 +147,7 @@ def series(outcome: Outcome, panel: Panel) -> tuple[Horizontal, list[Series]]:
                 dashes = _DASHES[(start + i if len(names) == 1 else i) % len(_DASHES)]
                 x = measured.rounds.astype(np.float64)
                 shown[name] = Series(name, colour, dashes, _MARKERS[hue], x, *_mean_and_error(measured.ndcg))
-    return Horizontal("round"), [shown[name] for name in panel.lines]
+    return Horizontal("round"), [shown[name] for name in names_shown]
 
 
 def _level(name: str, hue: str, measured: Measured, colour: str, index: int = 0) -> Series:
@@ -175,9 +176,10 @@ def _against(outcome: Outcome, setting: str, families: dict[str, list[str]]) -> 
             groups.setdefault(repr(others) if apart else "", []).append(name)
         for group, colour in zip(groups.values(), shades(hue, len(groups)), strict=True):
             name = _common_name(group) or next((f for f, c in FAMILIES.items() if PALETTE[c] == hue), group[0])
-            estimates = _mean_and_error(np.stack([outcome.lines[member].final for member in group], axis=1))
+            finals = [_mean_and_error(outcome.lines[member].final) for member in group]
+            mean, error = (np.array(values) for values in zip(*finals, strict=True))
             x = np.array([at[member] for member in group])
-            shown.append(Series(name, colour, _DASHES[len(shown) % len(_DASHES)], _MARKERS[hue], x, *estimates))
+            shown.append(Series(name, colour, _DASHES[len(shown) % len(_DASHES)], _MARKERS[hue], x, mean, error))
     return axis, shown
 
 
@@ -224,7 +226,7 @@ def limits(outcome: Outcome) -> tuple[float, float]:
         for one in series(outcome, panel)[1]:
             late = slice(None) if panel.against or not one.x.size else one.x >= one.x[-1] / 10
             values += [(one.mean - one.error)[late], (one.mean + one.error)[late]]
-    all_values = np.concatenate(values)
+    all_values = np.concatenate(values) if values else np.array([0.0, 1.0])
     margin = 0.05 * float(np.ptp(all_values)) + 0.002
     return float(all_values.min()) - margin, float(all_values.max()) + margin
 
@@ -243,9 +245,9 @@ def metric(experiment: Experiment) -> str:
 def draw(outcomes: Sequence[Outcome]) -> Figure:
     """The figure of one experiment: one row of panels per data set."""
     panels, rows = panels_of(outcomes[0].experiment), len(outcomes)
-    shown = [series(outcomes[0], panel)[1] for panel in panels]
+    shown = [max((series(outcome, panel)[1] for outcome in outcomes), key=len) for panel in panels]
     head = 0.12 + _TITLE * max(_title(panel).count("\n") + 1 for panel in panels)
-    legend = 0.1 + _ENTRY * max(_legend_columns(entries)[1] for entries in shown)
+    legend = 0.1 + _ENTRY * max(1, *(_legend_columns(entries)[1] for entries in shown))
     left = _LEFT + 0.22  # the data set's name
     wide = left + len(panels) * (_WIDE + _GAP) - _GAP + _RIGHT
     high = head + rows * (_HIGH + _FOOT) + legend

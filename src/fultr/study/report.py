@@ -9,7 +9,7 @@ import math
 import os
 import platform
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,9 @@ from fultr.core.files import make_folder, written_whole
 from fultr.core.page import Curve, Reading, page_template, plot
 from fultr.core.system import installed_memory, processor_name
 from fultr.study.claims import Verdict
-from fultr.study.experiment import RATES, Choice, Experiment, Outcome, Panel
+from fultr.study.experiment import RATES, Choice, Experiment, Line, Outcome, Panel
 from fultr.study.figures import draw, draw_panel, metric, panels_of, series
-from fultr.study.statistics import estimate, expected_by_chance
+from fultr.study.statistics import Measured, estimate, expected_by_chance
 
 _RATES = tuple(name for names in RATES.values() for name in names)
 _RATE_NAMES = {
@@ -38,7 +38,9 @@ _BADGES = {  # for each answer: its style, its symbol, and the words that count 
     "holds": ("yes", "✓", "holds", "hold"),
     "does not hold": ("no", "✗", "does not hold", "do not hold"),
     "inconclusive": ("unsure", "?", "inconclusive", "inconclusive"),
+    "not run": ("unsure", "–", "not run", "not run"),
 }
+WIDER = "wider grid"
 _EFFECTS = {"NDCG": "{:+.4f}", "times": "{:.2f}", "of the way": "{:.0%}"}
 
 
@@ -75,13 +77,28 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str) -> lis
 
 
 def table(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """NDCG after the last round, mean ± standard error: one row per line, one column per data set of an experiment."""
+    """NDCG after the last round, mean ± standard error: one row per line, one column per data set of an experiment.
+
+    A data set on which lines were tuned to the edge of their grid has a second column: with rates of a wider one.
+    """
     experiment = outcomes[0].experiment
+    columns: list[tuple[str, dict[str, Measured]]] = []
+    for outcome in outcomes:
+        columns.append((outcome.data, outcome.lines))
+        if outcome.wider_lines:
+            columns.append((f"{outcome.data}, {WIDER}", outcome.wider_lines))
     rows = [
-        [line.name, *(str(estimate(outcome.lines[line.name].final)) for outcome in outcomes)]
-        for line in experiment.lines
+        [line.name, *(_cell(lines.get(line.name), experiment) for _, lines in columns)] for line in experiment.lines
     ]
-    return [[metric(experiment), *(outcome.data for outcome in outcomes)], *rows]
+    return [[metric(experiment), *(name for name, _ in columns)], *rows]
+
+
+def _cell(measured: Measured | None, experiment: Experiment) -> str:
+    if measured is None:
+        return "–"
+    repeats = len(measured.ndcg)
+    few = f" ({repeats} repeat{'s' if repeats > 1 else ''})" if repeats < experiment.repeats else ""
+    return f"{estimate(measured.final)}{few}"
 
 
 def versions() -> dict[str, str]:
@@ -112,13 +129,14 @@ def _curves(outcomes: Sequence[Outcome]) -> dict[str, list[Any]]:
     """Every number measured, in columns."""
     columns: dict[str, list[Any]] = {name: [] for name in ("experiment", "data", "line", "repeat", "round", "ndcg")}
     for outcome in outcomes:
-        for name, measured in outcome.lines.items():
+        wider = {f"{name}, {WIDER}": measured for name, measured in outcome.wider_lines.items()}
+        for name, measured in (outcome.lines | wider).items():
             repeats, points = measured.ndcg.shape
             size = repeats * points
             columns["experiment"] += [outcome.experiment.name] * size
             columns["data"] += [outcome.data] * size
             columns["line"] += [name] * size
-            columns["repeat"] += np.repeat(np.arange(repeats), points).tolist()
+            columns["repeat"] += np.repeat(measured.numbers, points).tolist()
             columns["round"] += np.tile(measured.rounds, repeats).tolist()
             columns["ndcg"] += measured.ndcg.ravel().tolist()
     return columns
@@ -133,13 +151,24 @@ def _parquet(columns: dict[str, list[Any]]) -> bytes:
 
 
 def _tuning(outcomes: Sequence[Outcome]) -> Iterable[Sequence[Any]]:
-    """Every combination of rates that was tried, NDCG on validation, and whether it was chosen."""
+    """Every combination of rates that was tried, NDCG on validation, and whether it was chosen.
+
+    Those of a wider grid follow with the line's name extended.
+    """
     yield ["experiment", "data", "line", *_RATES, "validation_ndcg", "chosen"]
     for outcome in outcomes:
-        for name, choice in outcome.choices.items():
+        for name, choice in _all_choices(outcome):
             for rates, score in choice.grid:
                 tried = [rates.get(rate, "") for rate in _RATES]
                 yield [outcome.experiment.name, outcome.data, name, *tried, score, str(rates == choice.rates).lower()]
+
+
+def _all_choices(outcome: Outcome) -> Iterator[tuple[str, Choice]]:
+    """The choices of all lines, each followed by that of a wider grid, if there is one."""
+    for name, choice in outcome.choices.items():
+        yield name, choice
+        if name in outcome.wider:
+            yield f"{name}, {WIDER}", outcome.wider[name]
 
 
 def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
@@ -173,27 +202,37 @@ def results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 def _result(outcome: Outcome) -> dict[str, Any]:
     lines = {}
     for line in outcome.experiment.lines:
-        final = outcome.lines[line.name].final
-        mean, choice = estimate(final), outcome.choices.get(line.name)
-        lines[line.name] = {
-            "settings": {**line.settings.relevant(), **(choice.rates if choice else {})},
-            "final": final.tolist(),
-            "mean": mean.mean,
-            "standard_error": _finite(mean.standard_error),
-            "choice": choice
-            and {
-                "rates": choice.rates,
-                "at_edge": choice.at_edge,
-                "validation_ndcg": _finite(choice.score),
-                "grid": [{**rates, "validation_ndcg": _finite(score)} for rates, score in choice.grid],
-            },
-        }
+        name = line.name
+        if name in outcome.lines:
+            choice, wider = outcome.choices.get(name), outcome.wider.get(name)
+            lines[name] = {
+                **_line(line, outcome.lines[name], choice),
+                "wider": wider and _line(line, outcome.wider_lines.get(name, outcome.lines[name]), wider),
+            }
     return {
         "experiment": outcome.experiment.name,
         "title": outcome.experiment.title,
         "data": outcome.data,
         "lines": lines,
         "verdicts": [verdict.as_dict() for verdict in outcome.verdicts()],
+    }
+
+
+def _line(line: Line, measured: Measured, choice: Choice | None) -> dict[str, Any]:
+    mean = estimate(measured.final)
+    return {
+        "settings": {**line.settings.relevant(), **(choice.rates if choice else {})},
+        "repeats": list(measured.numbers),
+        "final": measured.final.tolist(),
+        "mean": mean.mean,
+        "standard_error": _finite(mean.standard_error),
+        "choice": choice
+        and {
+            "rates": choice.rates,
+            "at_edge": choice.at_edge,
+            "validation_ndcg": _finite(choice.score),
+            "grid": [{**rates, "validation_ndcg": _finite(score)} for rates, score in choice.grid],
+        },
     }
 
 
@@ -210,16 +249,13 @@ def _page(experiments: list[list[Outcome]], took: str) -> str:
         for group in experiments
         for one in zip(*(outcome.verdicts() for outcome in group), strict=True)
     ]
-    answers = Counter(verdict["answer"] for _, verdicts in claims for verdict in verdicts)
+    found = [verdict for group in experiments for outcome in group for verdict in outcome.verdicts()]
     return page_template("fultr.study", "report.html").render(
         title=first[0].title if len(first) == 1 else f"{len(first)} experiments in federated unbiased learning to rank",
         lead=_lead(experiments),
-        counts=[
-            (style, symbol, answers[answer], one if answers[answer] == 1 else several)
-            for answer, (style, symbol, one, several) in _BADGES.items()
-        ],
+        counts=_counts(found),
         claims=claims,
-        by_chance=expected_by_chance(sum(answers.values())),
+        by_chance=expected_by_chance(sum(verdict.answer != "not run" for verdict in found)),
         experiments=[_section(group, number) for number, group in enumerate(experiments, 1)],
         versions=versions(),
         machine=machine(),
@@ -227,20 +263,39 @@ def _page(experiments: list[list[Outcome]], took: str) -> str:
     )
 
 
+def _counts(verdicts: Sequence[Verdict]) -> list[tuple[str, str, int, str]]:
+    """How many verdicts there are of each conclusion, in a fixed order, plain answers first."""
+    counted = Counter(verdict.conclusion for verdict in verdicts)
+    shown = []
+    for conclusion in sorted(counted, key=lambda c: (c not in _BADGES, list(_BADGES).index(c) if c in _BADGES else c)):
+        style, symbol, one, several = _BADGES.get(conclusion, ("unsure", "!", conclusion, conclusion))
+        shown.append((style, symbol, counted[conclusion], one if counted[conclusion] == 1 else several))
+    return shown
+
+
 def _lead(experiments: list[list[Outcome]]) -> str:
     data = list(dict.fromkeys(outcome.data for group in experiments for outcome in group))
-    repeats = sorted({group[0].experiment.repeats for group in experiments})
+    repeats = sorted({len(line.ndcg) for group in experiments for outcome in group for line in outcome.lines.values()})
+    chosen = sorted({group[0].experiment.tuning_repeats for group in experiments if group[0].choices})
     names = " and ".join(filter(None, (", ".join(data[:-1]), data[-1])))
     span = " to ".join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))
     return (
         f"NDCG on the test queries of {names}. Number of repeats: {span}; repeats differ in the sample of queries that "
-        "the logging policy was trained on, and in the users, their queries and their clicks. Learning rates were "
-        "chosen on the validation queries of one more repeat; intervals do not cover how that choice turned out."
+        "the logging policy was trained on, and in the users, their queries and their clicks."
+        + (f" Learning rates were chosen on the validation queries of {_more(chosen)}." if chosen else "")
+        + (" Intervals do not cover how that choice turned out." if chosen else "")
     )
 
 
-def _verdict(data: str, verdict: Verdict) -> dict[str, str]:
+def _more(repeats: Sequence[int]) -> str:
+    span = " to ".join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))
+    return "one more repeat" if span == "1" else f"{span} more repeats"
+
+
+def _verdict(data: str, verdict: Verdict) -> dict[str, Any]:
     style, symbol, *_ = _BADGES[verdict.answer]
+    if verdict.edges and (verdict.wider is None or verdict.wider.answer != verdict.answer or verdict.wider.edges):
+        style = "unsure"
     form = _EFFECTS.get(verdict.unit, "{:.4g}")
 
     def spoken(value: float, unit: str = "") -> str:
@@ -257,13 +312,16 @@ def _verdict(data: str, verdict: Verdict) -> dict[str, str]:
         "interval": "" if math.isnan(verdict.low) else f"{spoken(verdict.low)} to {spoken(verdict.high)}",
         "test": verdict.test + ("" if math.isnan(p) else ", p < 0.0001" if p < 1e-4 else f", p = {p:.2g}"),
         "detail": verdict.detail,
+        "conclusion": verdict.conclusion,
+        "edges": ", ".join(verdict.edges),
+        "wider": None if verdict.wider is None else _verdict(data, verdict.wider),
     }
 
 
 def _section(outcomes: Sequence[Outcome], number: int) -> dict[str, Any]:
     """What the page shows about an experiment."""
     experiment, panels = outcomes[0].experiment, panels_of(outcomes[0].experiment)
-    tuned = [(outcome, name, choice) for outcome in outcomes for name, choice in outcome.choices.items()]
+    tuned = [(outcome, name, choice) for outcome in outcomes for name, choice in _all_choices(outcome)]
     rates = [rate for rate in _RATES if any(rate in choice.rates for _, _, choice in tuned)]
     return {
         "id": f"experiment-{number}",
@@ -292,7 +350,7 @@ def _section(outcomes: Sequence[Outcome], number: int) -> dict[str, Any]:
 def _panel(outcome: Outcome, panel: Panel, prefix: str) -> dict[str, Any]:
     """A panel's drawing, and what the page's script needs to read numbers off it."""
     horizontal, entries = series(outcome, panel)
-    several = len(next(iter(outcome.lines.values())).ndcg) > 1
+    several = max(len(line.ndcg) for line in outcome.lines.values()) > 1
     label = f"{outcome.data}: {panel.title or metric(outcome.experiment)}"
     ticks = tuple(zip(horizontal.ticks, horizontal.names, strict=True))
     curves = [Curve(one.name, one.colour, one.x, one.mean, one.error if several else None) for one in entries]
@@ -308,18 +366,24 @@ def _heat(choice: Choice) -> dict[str, Any]:
     down, *right = choice.rates
     scores = [score for _, score in choice.grid if math.isfinite(score)]
     low, high = min(scores, default=0.0), max(scores, default=1.0)
-    rows: dict[float, list[tuple[str, str, bool]]] = {}
+    columns = _sorted_rates(choice, right[0]) if right else [0.0]
+    rows: dict[float, dict[float, tuple[str, str, bool]]] = {value: {} for value in _sorted_rates(choice, down)}
     for rates, score in choice.grid:
         heat = f"{0.55 * ((score - low) / (high - low or 1.0)) ** 2:.3f}" if math.isfinite(score) else "0"
-        rows.setdefault(rates[down], []).append((f"{score:.4f}", heat, rates == choice.rates))
+        rows[rates[down]][rates[right[0]] if right else 0.0] = (f"{score:.4f}", heat, rates == choice.rates)
     return {
         "down": _RATE_NAMES[down],
         "right": _RATE_NAMES[right[0]] if right else "",
-        "columns": [_number(value) for value in dict.fromkeys(rates[right[0]] for rates, _ in choice.grid)]
-        if right
-        else [],
-        "rows": [(_number(value), cells) for value, cells in rows.items()],
+        "columns": [_number(value) for value in columns] if right else [],
+        "rows": [
+            (_number(value), [cells.get(column, ("", "0", False)) for column in columns])
+            for value, cells in rows.items()
+        ],
     }
+
+
+def _sorted_rates(choice: Choice, name: str) -> list[float]:
+    return sorted({rates[name] for rates, _ in choice.grid})
 
 
 def _configuration(experiment: Experiment) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
@@ -15,10 +16,13 @@ from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
 from fultr.core.threads import default_threads
 from fultr.study.engine import each_finished
-from fultr.study.experiment import Choice, Experiment, Line, Outcome, choose
+from fultr.study.experiment import Experiment, Line, Outcome
+from fultr.study.outcomes import measuring_tasks, outcome_of, runs_of
 from fultr.study.run import Result, cost
-from fultr.study.statistics import Measured, estimate
+from fultr.study.saved import Saved, SavedRun
+from fultr.study.statistics import estimate
 from fultr.study.store import Source, Store, Task, do
+from fultr.study.tuning import Lookup, tuned
 
 
 @dataclass
@@ -81,6 +85,9 @@ class Plan:
         folder: for finished runs and progress.
         workers: number of processes; None: one per core.
         ray: address of a Ray cluster that does the work instead.
+        lines: run only the lines whose names match one of these patterns; empty: all. What others have finished counts.
+        saved: a folder of saved runs, which need not be done again.
+        from_saved: nothing is loaded or run: experiments have the data sets that there are saved runs of.
     """
 
     experiments: Sequence[Experiment]
@@ -88,12 +95,46 @@ class Plan:
     sources: Sequence[Source] = ()
     workers: int | None = None
     ray: str | None = None
+    lines: tuple[str, ...] = ()
+    saved: Path | None = None
+    from_saved: bool = False
 
     def sources_of(self, experiment: Experiment) -> list[Source]:
         """The data sets that an experiment is run on."""
+        if self.from_saved and self.saved is not None:
+            return Saved.read(self.saved, experiment.name).sources(experiment.data)
         if not self.sources:
             return [Source(where) for where in experiment.data]
         return list(self.sources[:1] if len(experiment.data) == 1 else self.sources)
+
+    def lines_of(self, experiment: Experiment) -> list[Line]:
+        """The lines of an experiment that are run."""
+        patterns = self.lines or ("*",)
+        return [line for line in experiment.lines if any(fnmatchcase(line.name, pattern) for pattern in patterns)]
+
+    def finished(self, experiment: Experiment) -> Lookup:
+        """Looks for finished runs of an experiment: in the store, then among the saved ones."""
+        saved = None if self.saved is None else Saved.read(self.saved, experiment.name)
+        known: dict[str, Result] = {}
+
+        def look(task: Task) -> Result | None:
+            result = known.get(task.key)
+            if result is None and not self.from_saved:
+                result = self.store.load(task)
+            if result is None and saved is not None:
+                result = saved.load(task)
+            if result is not None:
+                known[task.key] = result
+            return result
+
+        return look
+
+    @property
+    def folder_of_saved(self) -> Path:
+        """Where the saved runs are."""
+        if self.saved is None:
+            raise ValueError("this plan has no saved runs")
+        return self.saved
 
     @property
     def store(self) -> Store:
@@ -101,8 +142,10 @@ class Plan:
         return Store(self.folder / "runs")
 
 
-def expected(experiment: Experiment, source: Source) -> tuple[int, float]:
+def expected(experiment: Experiment, source: Source, lines: Sequence[Line] | None = None) -> tuple[int, float]:
     """How many runs an experiment consists of on one data set, and their estimated cost in seconds on one core.
+
+    What a wider grid adds to that, where a choice is at the edge of its grid, is not known beforehand.
 
     >>> from fultr import RunSettings
     >>> from fultr.study.experiment import Panel
@@ -113,7 +156,7 @@ def expected(experiment: Experiment, source: Source) -> tuple[int, float]:
     """
     data = source.load()
     runs, total = 0, 0.0
-    for line in experiment.lines:
+    for line in experiment.lines if lines is None else lines:
         if line.grid:
             tried = [candidate for _, candidate in line.candidates()]
             runs += len(tried) * experiment.tuning_repeats
@@ -148,104 +191,87 @@ def reproduce(plan: Plan, on_progress: Callable[[Progress], object] = lambda pro
     with plan.store.alone():
         for experiment in plan.experiments:
             for source in plan.sources_of(experiment):
-                runs, total = expected(experiment, source)
+                runs, total = expected(experiment, source, plan.lines_of(experiment))
                 progress.runs += runs
                 progress.cost += total
         tell()
         for experiment in plan.experiments:
             progress.experiment = experiment.name
-            yield _outcomes(experiment, plan, progress, tell)
+            _perform(experiment, plan, progress, tell)
+            yield outcomes(experiment, plan)
 
 
-def _outcomes(experiment: Experiment, plan: Plan, progress: Progress, tell: Callable[[], None]) -> list[Outcome]:
+def outcomes(experiment: Experiment, plan: Plan) -> list[Outcome]:
+    """What the finished runs of an experiment come to, on each data set that there are any of."""
+    finished = plan.finished(experiment)
+    found = [outcome_of(experiment, source, finished) for source in plan.sources_of(experiment)]
+    return [outcome for outcome in found if outcome.lines]
+
+
+def save(experiment: Experiment, plan: Plan, folder: Path) -> int:
+    """Add the finished runs of an experiment to the saved ones in a folder; how many are new there."""
+    finished = plan.finished(experiment)
+    runs = [run for source in plan.sources_of(experiment) for run in runs_of(experiment, source, finished)]
+    return Saved.read(folder, experiment.name).add(SavedRun.of(task, result) for task, result in runs)
+
+
+def _perform(experiment: Experiment, plan: Plan, progress: Progress, tell: Callable[[], None]) -> None:
     """Tune, then measure, on all data sets at once: more parallel runs keep the cores busier."""
-    sources = plan.sources_of(experiment)
-    tuned = {
-        (source, line.name): _tuning_tasks(experiment, line, source) for source in sources for line in experiment.lines
-    }
+    finished = plan.finished(experiment)
+    lines = [(source, line) for source in plan.sources_of(experiment) for line in plan.lines_of(experiment)]
     progress.stage = "tuning"
-    scores = _results({key: tasks for key, tasks in tuned.items() if tasks}, plan, progress, tell)
-    choices: dict[tuple[Source, str], Choice] = {}
-    measured = {}
-    for source in sources:
-        for line in experiment.lines:
-            settings = line.settings
-            if line.grid:
-                # One row per combination of rates, one column per repeat.
-                table = np.reshape(
-                    [run.ndcg["valid"][-1] for run in scores[source, line.name]], (-1, experiment.tuning_repeats)
-                )
-                choice = choose(line, table.mean(axis=1).tolist())
-                choices[source, line.name] = choice
-                settings = settings.but(choice.rates)
-            measured[source, line.name] = [
-                Task(settings, seed, ("test",), source, source.fingerprints()) for seed in experiment.seeds
-            ]
+    for step in range(1 + experiment.tuning_steps):
+        found = {(source, line.name): tuned(experiment, line, source, finished) for source, line in lines}
+        wanted = {key: tuning.steps[step] for key, tuning in found.items() if len(tuning.steps) > step}
+        _do_all(wanted, plan, finished, progress, tell, more=step > 0)
+    found = {(source, line.name): tuned(experiment, line, source, finished) for source, line in lines}
+    first, wider = {}, {}
+    for source, line in lines:
+        key = source, line.name
+        first[key], wider[source, f"{line.name}, wider grid"] = measuring_tasks(experiment, line, source, found[key])
     progress.stage = "measuring"
-    runs = _results(measured, plan, progress, tell)
-    return [
-        Outcome(
-            experiment,
-            str(source),
-            source.fingerprints(),
-            {line.name: _measured(runs[source, line.name]) for line in experiment.lines},
-            {line.name: choices[source, line.name] for line in experiment.lines if line.grid},
-        )
-        for source in sources
-    ]
+    _do_all(first, plan, finished, progress, tell)
+    _do_all(wider, plan, finished, progress, tell, more=True)
 
 
-def _tuning_tasks(experiment: Experiment, line: Line, source: Source) -> list[Task]:
-    """Every combination of rates on every tuning repeat, measured on validation queries alone."""
-    if not line.grid:
-        return []
-    return [
-        Task(settings, seed, ("valid",), source, source.fingerprints())
-        for _, settings in line.candidates()
-        for seed in experiment.tuning_seeds
-    ]
-
-
-def _measured(runs: list[Result]) -> Measured:
-    shown = [run.online["displayed"] - run.online["policy"] for run in runs if run.online]
-    return Measured(runs[0].rounds, np.stack([run.ndcg["test"] for run in runs]), np.stack(shown) if shown else None)
-
-
-def _results(
-    wanted: dict[tuple[Source, str], list[Task]], plan: Plan, progress: Progress, tell: Callable[[], None]
-) -> dict[tuple[Source, str], list[Result]]:
-    """The results of all tasks: from the store, or done now, the longest first."""
-    results: dict[str, Result] = {}
+def _do_all(
+    wanted: Mapping[tuple[Source, str], Sequence[Task]],
+    plan: Plan,
+    finished: Lookup,
+    progress: Progress,
+    tell: Callable[[], None],
+    *,
+    more: bool = False,
+) -> None:
+    """See that all tasks are finished, the longest first; with `more`, they were not counted on."""
     missing: dict[str, tuple[Task, str]] = {}
     costs: dict[str, float] = {}
     for (source, name), tasks in wanted.items():
         for task in tasks:
             costs[task.key] = cost(task.settings, source.load(), task.splits)
-            stored = plan.store.load(task)
-            if stored is not None:
-                results[task.key] = stored
-            if stored is not None or task.key in missing:
+            if more:
+                progress.runs += 1
+                progress.cost += costs[task.key]
+            if finished(task) is not None or task.key in missing:
                 progress.advance(1, costs[task.key])
             else:
                 missing[task.key] = (task, f"{source}, {name}")
-    tell()
+    if wanted:
+        tell()
     ordered = sorted(missing.values(), key=lambda entry: (-costs[entry[0].key], entry[0].seed, entry[0].key))
-    tasks = [task for task, _ in ordered]
-    finished: dict[str, list[float]] = {}
+    values: dict[str, list[float]] = {}
     workers = default_threads() if plan.workers is None else plan.workers
     for i, result, seconds in each_finished(
-        partial(do, folder=plan.store.folder.absolute()), tasks, workers=workers, ray=plan.ray
+        partial(do, folder=plan.store.folder.absolute()), [task for task, _ in ordered], workers=workers, ray=plan.ray
     ):
         task, name = ordered[i]
-        results[task.key] = result
         if plan.store.load(task) is None:  # done on a machine that does not see the store
             plan.store.save(task, result)
         split = task.splits[0]
-        finished.setdefault(name, []).append(float(result.ndcg[split][-1]))
+        values.setdefault(name, []).append(float(result.ndcg[split][-1]))
         progress.advance(1, costs[task.key], performed=True, seconds=seconds)
-        progress.latest = _latest(name, split, task.settings.k, finished[name])
+        progress.latest = _latest(name, split, task.settings.k, values[name])
         tell()
-    return {key: [results[task.key] for task in tasks] for key, tasks in wanted.items()}
 
 
 def _latest(name: str, split: str, k: int, values: list[float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ class Measured:
         ndcg: [repeats, points].
         shown: [repeats, points - 1] NDCG@k of what users were shown in the rounds that led to the points after the
             first, minus that of what the first logging policy shows for the same impressions; None: nothing was shown.
+        repeats: the numbers of the repeats; None: from 0.
 
     >>> Measured(np.array([0, 10]), np.array([[0.4, 0.5], [0.4, 0.6]])).final.tolist()
     [0.5, 0.6]
@@ -32,6 +34,7 @@ class Measured:
     rounds: Int64s
     ndcg: Float64s
     shown: Float64s | None = None
+    repeats: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.rounds.ndim != 1 or not self.rounds.size or np.any(np.diff(self.rounds) <= 0) or self.rounds[0] < 0:
@@ -42,6 +45,26 @@ class Measured:
             raise FultrError("ndcg: expected finite numbers, found NaN or infinity")
         if self.shown is not None and self.shown.shape != self.ndcg[:, 1:].shape:
             raise FultrError(f"shown: expected shape {self.ndcg[:, 1:].shape}, found {self.shown.shape}")
+        if self.repeats is not None and len(self.repeats) != len(self.ndcg):
+            raise FultrError(f"repeats: expected {len(self.ndcg)} numbers, found {len(self.repeats)}")
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the repeats."""
+        return tuple(range(len(self.ndcg))) if self.repeats is None else self.repeats
+
+    def only(self, numbers: Iterable[int]) -> Measured:
+        """The same line in some of its repeats.
+
+        >>> line = Measured(np.array([0]), np.array([[0.4], [0.5], [0.6]]), repeats=(0, 3, 4))
+        >>> line.only([3, 4]).final.tolist()
+        [0.5, 0.6]
+        """
+        wanted = tuple(numbers)
+        if wanted == self.numbers:
+            return self
+        rows = [self.numbers.index(number) for number in wanted]
+        return Measured(self.rounds, self.ndcg[rows], None if self.shown is None else self.shown[rows], wanted)
 
     @property
     def final(self) -> Float64s:

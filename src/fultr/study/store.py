@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -20,6 +20,7 @@ import numpy as np
 from fultr.core.errors import FultrError
 from fultr.core.files import locked, make_folder, written_whole
 from fultr.core.locks import lock
+from fultr.core.settings import leaves
 from fultr.data.layouts import Sentinel
 from fultr.data.load import load
 from fultr.data.ranking import Splits
@@ -36,6 +37,7 @@ class Source:
     Attributes:
         where: its name or path; see `load`, also for fold, merge and sentinel.
         label: what it is called in figures and tables; "": the last part of `where`.
+        known: its fingerprints, where they are known without the data, as for saved runs.
     """
 
     where: str
@@ -43,6 +45,7 @@ class Source:
     fold: int = 1
     merge: bool = False
     sentinel: Sentinel = "auto"
+    known: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         path = Path(self.where).expanduser()
@@ -58,12 +61,38 @@ class Source:
 
     def fingerprints(self) -> tuple[str, ...]:
         """What distinguishes the data set's three parts from other data."""
-        return tuple(part.fingerprint() for part in self.load())
+        return self.known or tuple(part.fingerprint() for part in self.load())
 
 
 @lru_cache(maxsize=4)
 def _loaded(source: Source) -> Splits:
     return load(source.where, fold=source.fold, merge=source.merge, sentinel=source.sentinel)
+
+
+@lru_cache
+def _defaults() -> dict[str, Any]:
+    return json.loads(json.dumps({name: leaf.default for name, leaf in leaves(RunSettings).items()}))
+
+
+def run_key(settings: Mapping[str, Any], seed: int, splits: Sequence[str], fingerprints: Sequence[str]) -> str:
+    """A name for a run: two that are the same have the same.
+
+    Settings that have their default value make no difference to it, so that runs stay what they are when a new setting
+    comes, whose default is what was done before.
+
+    >>> run_key({"gamma": 1.0, "k": 10}, 0, ["test"], []) == run_key({"k": 10}, 0, ["test"], [])
+    True
+    """
+    defaults, absent = _defaults(), object()
+    told = {name: value for name, value in settings.items() if value != defaults.get(name, absent)}
+    content = [told, seed, list(splits), list(fingerprints)]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _is_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Are two runs the same? Settings that the one found does not know must have their defaults."""
+    settings = {**{name: _defaults()[name] for name in wanted["settings"]}, **found["settings"]}
+    return {**found, "settings": settings} == wanted
 
 
 @dataclass(frozen=True)
@@ -90,8 +119,8 @@ class Task:
 
     @cached_property
     def key(self) -> str:
-        """A name for the identity."""
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:32]
+        """A name for the run, see `run_key`."""
+        return run_key(self.identity["settings"], self.seed, self.splits, self.fingerprints)
 
 
 @dataclass(frozen=True)
@@ -104,7 +133,7 @@ class Store:
         """The result of a task; None if there is none."""
         try:
             content = json.loads(self._file(task).read_text(encoding="utf-8"))
-            if content["run"] != task.identity:
+            if not _is_same(content["run"], task.identity):
                 return None
             ndcg = {split: np.array(values, np.float64) for split, values in content["ndcg"].items()}
             online = {name: np.array(values, np.float64) for name, values in content["online"].items()}

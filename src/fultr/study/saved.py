@@ -1,0 +1,184 @@
+"""Finished runs in compact files that can be kept beside the code: one Parquet file an experiment, a row a run.
+
+A row has what the run depends on (data, settings, seed, version of fultr) and what it measured: the curve on test
+queries, to the last bit; of runs that rates were chosen by, the last point on validation queries. Rows are sorted, so
+that the same runs give the same bytes in whatever order they were done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fultr.core.errors import FultrError
+from fultr.core.files import make_folder, written_whole
+from fultr.study.run import Result
+from fultr.study.store import Source, Task, run_key
+
+_NUMBERS = pa.list_(pa.float64())
+_SCHEMA = pa.schema(
+    {
+        "data": pa.string(),  # what the data set is called
+        "fingerprints": pa.string(),  # of its parts, as JSON
+        "fultr": pa.string(),  # version
+        "settings": pa.string(),  # as JSON, those that make a difference
+        "seed": pa.int64(),
+        "split": pa.string(),  # "test" or "valid"
+        "rounds": pa.list_(pa.int32()),
+        "ndcg": _NUMBERS,
+        "shown": _NUMBERS,  # what users were shown minus what the first logging policy shows; null: nothing
+    }
+)
+_TEXTS = ["data", "fingerprints", "fultr", "settings", "split"]
+_COUNTS = ["seed", "rounds.list.element"]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedRun:
+    """A finished run: what it depends on, and what it measured."""
+
+    data: str
+    fingerprints: tuple[str, ...]
+    fultr: str
+    settings: Mapping[str, Any]
+    seed: int
+    split: str
+    result: Result
+
+    @classmethod
+    def of(cls, task: Task, result: Result) -> SavedRun:
+        """The run of a task, with as much of its result as judging needs."""
+        identity, [split] = task.identity, task.splits
+        keep = slice(None) if split == "test" else slice(-1, None)
+        online = result.online if split == "test" else {}
+        shown = {"shown": online["displayed"] - online["policy"]} if online else {}
+        short = Result(result.rounds[keep], {split: result.ndcg[split][keep]}, shown)
+        label = str(task.source)
+        return cls(label, task.fingerprints, identity["fultr"], identity["settings"], task.seed, split, short)
+
+    @cached_property
+    def key(self) -> str:
+        """Its name, that of its task."""
+        return run_key(self.settings, self.seed, (self.split,), self.fingerprints)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The saved runs of one experiment, in a file that need not exist."""
+
+    path: Path
+    runs: Mapping[str, SavedRun] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def read(cls, folder: Path, experiment: str) -> Saved:
+        """The runs of an experiment that are saved in a folder."""
+        path = folder / f"{experiment}.parquet"
+        if not path.is_file():
+            return cls(path)
+        return cls(path, {run.key: run for run in _read(path)})
+
+    def load(self, task: Task) -> Result | None:
+        """The result of a task; None if it is not there. Another version of fultr may have computed it."""
+        run = self.runs.get(task.key)
+        if run is None:
+            return None
+        shown = run.result.online.get("shown")
+        online = {} if shown is None else {"displayed": shown, "policy": np.zeros_like(shown)}
+        return Result(run.result.rounds, run.result.ndcg, online)
+
+    def sources(self, first: Iterable[str] = ()) -> list[Source]:
+        """The data sets that there are runs of: those named first, then the others by name."""
+        found = {run.data: Source(run.data, run.data, known=run.fingerprints) for run in self.runs.values()}
+        names = [name for name in first if name in found]
+        return [found[name] for name in (*names, *sorted(found.keys() - set(names)))]
+
+    def versions(self) -> list[str]:
+        """The versions of fultr that the runs were computed with."""
+        return sorted({run.fultr for run in self.runs.values()})
+
+    def add(self, runs: Iterable[SavedRun]) -> int:
+        """Write these runs in addition to those that are there; how many are new."""
+        every = dict(self.runs)
+        prints = {run.data: run.fingerprints for run in every.values()}
+        for run in runs:
+            if prints.setdefault(run.data, run.fingerprints) != run.fingerprints:
+                raise FultrError(
+                    f"{self.path}: has runs of other data called {run.data!r}; give the data another name "
+                    "(--data NAME=FOLDER), or remove the file"
+                )
+            every[run.key] = run
+        if every:
+            make_folder(self.path.parent)
+            _write(self.path, every)
+        return len(every) - len(self.runs)
+
+
+def saved_experiments(folder: Path) -> list[str]:
+    """The experiments of which a folder has runs."""
+    if not folder.is_dir():
+        raise FultrError(f"{folder}: expected a folder of saved runs, found none")
+    return sorted(path.stem for path in folder.glob("*.parquet"))
+
+
+def _write(path: Path, runs: Mapping[str, SavedRun]) -> None:
+    def order(key: str) -> tuple[Any, ...]:
+        run = runs[key]
+        return run.data, run.split, json.dumps(dict(run.settings), sort_keys=True), run.seed
+
+    rows = [
+        {
+            "data": run.data,
+            "fingerprints": json.dumps(list(run.fingerprints)),
+            "fultr": run.fultr,
+            "settings": json.dumps(dict(run.settings), sort_keys=True),
+            "seed": run.seed,
+            "split": run.split,
+            "rounds": run.result.rounds,
+            "ndcg": run.result.ndcg[run.split],
+            "shown": run.result.online.get("shown"),
+        }
+        for run in (runs[key] for key in sorted(runs, key=order))
+    ]
+    with written_whole(path) as temporary:
+        pq.write_table(
+            pa.Table.from_pylist(rows, _SCHEMA),
+            temporary,
+            compression="zstd",
+            compression_level=19,
+            use_dictionary=_TEXTS,
+            column_encoding=dict.fromkeys(_COUNTS, "DELTA_BINARY_PACKED")
+            | {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("ndcg", "shown")},
+            store_schema=False,
+        )
+
+
+def _read(path: Path) -> list[SavedRun]:
+    try:
+        table = pq.read_table(path, schema=_SCHEMA)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FultrError(f"{path}: cannot be read as saved runs: {str(error).splitlines()[0]}") from None
+    parsed: dict[str, Any] = {}  # texts are few
+    runs = []
+    for number, row in enumerate(table.to_pylist()):
+        try:
+            for name in ("fingerprints", "settings"):
+                parsed.setdefault(row[name], json.loads(row[name]) if row[name] not in parsed else None)
+            prints, settings = parsed[row["fingerprints"]], parsed[row["settings"]]
+            rounds, ndcg = np.array(row["rounds"], np.int64), np.array(row["ndcg"], np.float64)
+            shown = None if row["shown"] is None else np.array(row["shown"], np.float64)
+            whole = isinstance(prints, list) and isinstance(settings, dict) and rounds.shape == ndcg.shape
+            if not whole or not rounds.size or row["split"] not in ("test", "valid"):
+                raise ValueError("its parts do not fit together")
+        except (ValueError, TypeError) as error:
+            raise FultrError(f"{path}: run {number}: cannot be read: {error}") from None
+        result = Result(rounds, {row["split"]: ndcg}, {} if shown is None else {"shown": shown})
+        runs.append(SavedRun(row["data"], tuple(prints), row["fultr"], settings, row["seed"], row["split"], result))
+    return runs

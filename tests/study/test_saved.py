@@ -1,0 +1,239 @@
+"""Finished runs in compact files: what they hold, what is made of them, and that they come out the same again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fultr.cli.main import main
+from fultr.core.errors import FultrError
+from fultr.study.experiment import Experiment, Outcome
+from fultr.study.experiment_files import read_experiment
+from fultr.study.reproduce import Plan, outcomes, reproduce, save
+from fultr.study.saved import Saved
+from fultr.study.settings import RunSettings
+from fultr.study.store import Source, Store, Task, run_key
+
+FILE = """\
+title = "Small"
+repeats = 3
+
+[settings]
+clients = 50
+rounds = 6
+evaluate_every = 3
+
+[tuning]
+client_rate = [0.001, 0.01]
+steps = 2
+
+[[line]]
+name = "FedIPS"
+
+[[line]]
+name = "FedAvg"
+propensity = "none"
+
+[[line]]
+name = "refreshed"
+refresh = 3
+client_rate = 0.01
+
+[[claim]]
+says = "FedIPS is better"
+kind = "ends-above"
+lines = ["FedIPS"]
+than = ["FedAvg"]
+
+[[claim]]
+says = "Users see nothing worse"
+kind = "shows-no-worse"
+lines = ["refreshed"]
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> tuple[Path, Outcome]:
+    """A folder with the file, a finished store and saved runs; and what came out."""
+    folder = tmp_path_factory.mktemp("done")
+    (folder / "small.toml").write_text(FILE, encoding="utf-8")
+    plan = Plan([experiment(folder)], folder / "out", workers=1)
+    [[outcome]] = reproduce(plan)
+    save(experiment(folder), plan, folder / "results")
+    return folder, outcome
+
+
+def experiment(folder: Path) -> Experiment:
+    return read_experiment(folder / "small.toml")
+
+
+def fultr(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return int(stopped.value.code or 0)
+
+
+def test_saved_runs_give_the_same_bits_without_data_or_training(done, tmp_path, monkeypatch):
+    folder, outcome = done
+    monkeypatch.setattr("fultr.study.store.load", lambda *_, **__: pytest.fail("data were loaded"))
+    monkeypatch.setattr("fultr.study.store.perform", lambda *_, **__: pytest.fail("a run was done"))
+    plan = Plan([experiment(folder)], tmp_path, saved=folder / "results", from_saved=True)
+    [again] = outcomes(experiment(folder), plan)
+    assert again.choices == outcome.choices
+    assert again.wider == outcome.wider
+    assert again.fingerprints == outcome.fingerprints
+    for name, line in outcome.lines.items():
+        assert again.lines[name].ndcg.tobytes() == line.ndcg.tobytes()
+        assert line.shown is not None
+        np.testing.assert_array_equal(again.lines[name].shown, line.shown)
+    assert [v.as_dict() for v in again.verdicts()] == [v.as_dict() for v in outcome.verdicts()]
+
+
+def test_the_command_redraws_the_figure_and_the_verdicts(done, tmp_path, capsys):
+    folder, _ = done
+    file = folder / "small.toml"
+    assert fultr("reproduce", file, "--out", folder / "out", "--finished") == 0
+    assert fultr("reproduce", file, "--from", folder / "results", "--out", tmp_path / "again", "--json") == 0
+    told = json.loads(capsys.readouterr().out.partition("{")[2].join(["{", ""]))
+    assert {verdict["claim"]["says"] for verdict in told["results"][0]["verdicts"]} == {
+        "FedIPS is better", "Users see nothing worse",
+    }  # fmt: skip
+    for name in ("figures/small.png", "figures/small.svg", "results.json", "curves.csv", "tuning.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / "out" / name).read_bytes(), name
+
+
+def test_a_sample_is_computed_again_and_a_forged_run_is_found(done, tmp_path, capsys):
+    folder, _ = done
+    file, results = folder / "small.toml", folder / "results"
+    assert fultr("reproduce", file, "--check", results, "--sample", 4, "--seed", 1, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["difference"] for one in told["checked"]] == [0.0] * 4
+    saved = Saved.read(results, "small")
+    forged = {
+        key: replace(run, result=replace(run.result, ndcg={run.split: run.result.ndcg[run.split] + 0.01}))
+        for key, run in saved.runs.items()
+    }
+    Saved(tmp_path / "small.parquet").add(forged.values())
+    assert fultr("reproduce", file, "--check", tmp_path, "--sample", 1) == 1
+    assert "NOT the same" in capsys.readouterr().out
+
+
+def test_an_experiment_is_completed_in_sittings(done, tmp_path, capsys):
+    """One line, fewer repeats, then the rest; each sitting in a folder of its own, with the saved runs alone kept."""
+    folder, outcome = done
+    file, results = folder / "small.toml", tmp_path / "results"
+    options = ("--save", results, "--workers", 1, "--json")
+    assert fultr("reproduce", file, "--lines", "FedIPS", "--repeats", 2, "--out", tmp_path / "1", *options) == 0
+    told = json.loads(capsys.readouterr().out)["results"][0]
+    assert list(told["lines"]) == ["FedIPS"]
+    assert [verdict["answer"] for verdict in told["verdicts"]] == ["not run", "not run"]
+    before = Saved.read(results, "small").runs.keys()
+    assert fultr("reproduce", file, "--out", tmp_path / "2", *options) == 0
+    assert not {path.stem for path in (tmp_path / "2" / "runs").glob("*.json")} & before  # none was done twice
+    assert (results / "small.parquet").read_bytes() == (folder / "results" / "small.parquet").read_bytes()
+    told = json.loads(capsys.readouterr().out)["results"][0]
+    assert told["lines"]["FedAvg"]["final"] == outcome.lines["FedAvg"].final.tolist()
+
+
+def test_finished_runs_of_an_unfinished_experiment_are_saved(done, tmp_path):
+    folder, _ = done
+    whole = Plan([experiment(folder)], folder / "out", workers=1)
+    shutil.copytree(folder / "out" / "runs", tmp_path / "out" / "runs")
+    part = Plan([experiment(folder)], tmp_path / "out", workers=1)
+    [line] = [line for line in experiment(folder).lines if line.name == "refreshed"]
+    seeds = experiment(folder).seeds
+    source = Source("synthetic")
+    task = Task(line.settings, seeds[1], ("test",), source, source.fingerprints())
+    (tmp_path / "out" / "runs" / f"{task.key}.json").unlink()
+    save(experiment(folder), part, tmp_path / "results")
+    saved = Plan([experiment(folder)], tmp_path, saved=tmp_path / "results", from_saved=True)
+    [outcome] = outcomes(experiment(folder), saved)
+    assert outcome.lines["refreshed"].numbers == (0, 2)
+    assert outcome.lines["FedIPS"].numbers == (0, 1, 2)
+    assert save(experiment(folder), whole, tmp_path / "results") == 1  # what was missing
+
+
+def test_a_change_of_one_line_leaves_the_runs_of_the_others(done, tmp_path):
+    folder, _ = done
+    (tmp_path / "small.toml").write_text(FILE.replace("refresh = 3", "refresh = 2"), encoding="utf-8")
+    plan = Plan([experiment(tmp_path)], tmp_path, saved=folder / "results", from_saved=True)
+    [outcome] = outcomes(experiment(tmp_path), plan)
+    assert set(outcome.lines) == {"FedIPS", "FedAvg"}
+
+
+def test_new_settings_leave_runs_what_they_are_and_other_values_do_not(done):
+    folder, _ = done
+    settings = RunSettings().relevant()
+    older = {name: value for name, value in settings.items() if name != "averaged"}  # before there was such a thing
+    key = run_key(settings, 0, ["test"], ["a"])
+    assert key == run_key(older, 0, ["test"], ["a"])
+    assert key != run_key({**settings, "averaged": 0.5}, 0, ["test"], ["a"])
+    assert key != run_key({**settings, "once_there": 1}, 0, ["test"], ["a"])
+    for other in ((1, ["test"], ["a"]), (0, ["valid"], ["a"]), (0, ["test"], ["b"])):
+        assert key != run_key(settings, *other)
+    store, source = Store(folder / "out" / "runs"), Source("synthetic")
+    [line] = [line for line in experiment(folder).lines if line.name == "refreshed"]
+    task = Task(line.settings, experiment(folder).seeds[0], ("test",), source, source.fingerprints())
+    path = folder / "out" / "runs" / f"{task.key}.json"
+    content = path.read_text(encoding="utf-8")
+    told = json.loads(content)
+    try:
+        for name, value, found in (("averaged", None, True), ("gamma", 7.0, False)):  # missing; another default once
+            run = json.loads(content)["run"]
+            del run["settings"][name]
+            if value is not None:
+                run["settings"][name] = value
+            path.write_text(json.dumps({**told, "run": run}), encoding="utf-8")
+            assert (store.load(task) is not None) == found
+    finally:
+        path.write_text(content, encoding="utf-8")
+
+
+def test_other_data_of_the_same_name_are_refused(done, tmp_path):
+    folder, _ = done
+    shutil.copy(folder / "results" / "small.parquet", tmp_path)
+    saved = Saved.read(tmp_path, "small")
+    run = next(iter(saved.runs.values()))
+    with pytest.raises(FultrError, match=r"has runs of other data called 'synthetic'; give the data another name"):
+        saved.add([replace(run, fingerprints=("other",))])
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path, done, capsys):
+    folder, _ = done
+    (tmp_path / "small.parquet").write_bytes(b"PAR1 nothing")
+    assert fultr("reproduce", folder / "small.toml", "--from", tmp_path) == 2
+    assert capsys.readouterr().err.startswith(f"fultr: {tmp_path / 'small.parquet'}: cannot be read as saved runs")
+    assert fultr("reproduce", "figure-1", "--from", tmp_path) == 2
+    assert "has no runs of figure-1" in capsys.readouterr().err
+    assert fultr("reproduce", "--from", tmp_path / "nowhere") == 2
+    assert "expected a folder of saved runs" in capsys.readouterr().err
+    assert fultr("reproduce", folder / "small.toml", "--lines", "nothing*") == 2
+    assert "no line of small matches 'nothing*'" in capsys.readouterr().err
+
+
+def test_a_run_takes_little_room(done):
+    """51 points of 8 bytes are 408; names and settings of hundreds of runs are stored once."""
+    folder, _ = done
+    saved = Saved.read(folder / "results", "small")
+    run = next(run for run in saved.runs.values() if run.split == "test")
+    random = np.random.default_rng(0)
+    many = [
+        replace(
+            run,
+            seed=seed,
+            result=replace(
+                run.result, rounds=np.arange(0, 501, 10), ndcg={"test": 0.5 + 0.1 * random.random(51)}, online={}
+            ),
+        )
+        for seed in range(1000)
+    ]
+    path = folder / "room" / "many.parquet"
+    Saved(path).add(many)
+    assert path.stat().st_size < 1000 * 408
+    back = Saved.read(path.parent, "many")
+    assert all(back.runs[one.key].result.ndcg["test"].tobytes() == one.result.ndcg["test"].tobytes() for one in many)
