@@ -6,10 +6,11 @@ import json
 
 import numpy as np
 import pytest
+from help.browser import find_chromium
 
 from fultr.app.home import Home
-from fultr.app.ranking import CANDIDATES, Finder
-from fultr.cli import app_people
+from fultr.app.ranking import CANDIDATES, DISPLAYED, Finder
+from fultr.cli import app_people, app_use
 from fultr.cli.main import main
 
 pytestmark = pytest.mark.process
@@ -73,3 +74,27 @@ def test_people_look_for_what_they_have(tmp_path, monkeypatch):
             found += item.document in [one.document.id for one in results]
     assert len(person.items) >= 30
     assert found >= 24
+
+
+@pytest.mark.slow
+def test_people_use_the_page_in_a_browser_and_through_its_interface(tmp_path, monkeypatch):
+    """The log has every search with results once, and clicks on what was wanted."""
+    for name, count in (("_CODE", 12), ("_MANUALS", 0), ("_NOTES", 20), ("_MAILS", 8)):
+        monkeypatch.setattr(app_people, name, count)
+    monkeypatch.setattr(app_use, "IN_BROWSER", 5)
+    random = np.random.default_rng(0)
+    app_people.write_files(tmp_path / "files", 0, random)
+    with Finder(Home.at(tmp_path / "home")) as finder:
+        finder.index.add([tmp_path / "files"])
+        finder.index.update(processes=1)
+        person = app_people.person_of(finder.index.catalogue, random)
+        done = []
+        app_use.use(
+            finder, person, 10, random, lambda *_: done.append(len(finder.search.log.latest(20))), find_chromium()
+        )
+        logged = finder.search.log.latest(20)
+        assert len(done) == 10
+        assert done == sorted(done)
+        assert len(logged) == done[-1] >= 8  # words that are nowhere have no results
+        assert all(one.documents <= DISPLAYED for one in logged)
+        assert sum(len(one.clicks) for one in logged) == len(finder.index.catalogue.opens()) >= 4

@@ -219,15 +219,22 @@ def status(problems: bool, folder: Path | None, as_json: bool) -> None:
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(1, 45), help="Rounds of the federation.")
 @click.option("--searches", default=200, show_default=True, type=click.IntRange(100, 10_000),
               help="Searches of each person that are learnt from.")  # fmt: skip
+@click.option("--severity", default=1.0, show_default=True, type=click.FloatRange(0, 4),
+              help="How strongly people favour the top, in the mean: bias severity.")  # fmt: skip
+@click.option("--first-seed", default=0, show_default=True, type=click.IntRange(0), help="The first seed.")
 @click.option("--figure", type=PATH, help="Draw MRR of the rankers: FILE.png, FILE.svg or FILE.pdf.")
 @json_option
-def demo(seeds: int, rounds: int, searches: int, figure: Path | None, as_json: bool) -> None:
+def demo(
+    seeds: int, rounds: int, searches: int, severity: float, first_seed: int, figure: Path | None, as_json: bool
+) -> None:
     """Five people search, and a federation learns from it.
 
     Each has files of their own (sources of the standard library, manual pages, generated notes and mail) and habits.
-    They use the page's own interface; a federation of the five trains over TLS, within each device's policy. At the
-    end, how high the federated ranker puts what they look for, in searches that nobody learnt from: against BM25 alone,
-    the default ranker, each person training alone, and the same clicks uncorrected. Takes some minutes a seed.
+    They use the page's own interface, two of them in a browser where Chromium is installed; a federation of the five
+    trains over TLS, within each device's policy. At the end, how high the federated ranker puts what they look for, in
+    searches that nobody learnt from: against BM25 alone, the default ranker, each person training alone, and the same
+    clicks uncorrected; with personal layers on the devices that use one, and with exploration. Takes some minutes a
+    seed. Everything is stopped and removed at the end.
     """
     import tempfile
 
@@ -240,16 +247,16 @@ def demo(seeds: int, rounds: int, searches: int, figure: Path | None, as_json: b
     if figure is not None and figure.suffix not in kinds:
         raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
     found = []
-    for seed in range(seeds):
+    for seed in range(first_seed, first_seed + seeds):
         say(f"seed {seed}")
         with tempfile.TemporaryDirectory(prefix="fultr-search-demo-") as made:
-            found.append(run_demo(Path(made), seed, rounds, searches))
+            found.append(run_demo(Path(made), seed, rounds, searches, severity))
     if figure is not None:
         with written_whole(figure) as temporary:
             temporary.write_bytes(rendered(draw_demo(found), kinds[figure.suffix]))
     if as_json:
         quality = {name: [one[name] for one in found] for name in found[0]}
-        print_json({"rounds": rounds, "searches": searches, "MRR, NDCG@10": quality})
+        print_json({"rounds": rounds, "searches": searches, "severity": severity, "MRR, NDCG@10": quality})
         return
     rows = [
         [name, *(_spread([one[name][i] for one in found]) for i in (0, 1)),
