@@ -1,6 +1,8 @@
 # The public names, each listed once: here. They are imported when they are first used.
+from .clicks.any_log import click_log as click_log
+from .clicks.compare import compare_rankers as compare_rankers
 from .clicks.diagnosis import diagnose as diagnose
-from .clicks.evaluation import Examined as Examined
+from .clicks.evaluated import Examined as Examined
 from .clicks.evaluation import evaluate_from_clicks as evaluate_from_clicks
 from .clicks.files import read_click_log as read_click_log
 from .clicks.frames import pages_of as pages_of
@@ -27,6 +29,7 @@ from .federated.settings import FedIPS as FedIPS
 from .federated.settings import LocalTraining as LocalTraining
 from .federated.settings import ServerOptimiser as ServerOptimiser
 from .learn.ranker import UnbiasedRanker as UnbiasedRanker
+from .rankers.click_logs import score_pairs as score_pairs
 from .rankers.export import to_json as to_json
 from .rankers.export import to_onnx as to_onnx
 from .rankers.lambda_linear import train_lambda_linear as train_lambda_linear

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from fultr.clicks.evaluation import ESTIMATORS, METRICS, Examined, evaluate_from_clicks
+from fultr.clicks.evaluated import ESTIMATORS, METRICS, Examined
+from fultr.clicks.evaluation import evaluate_from_clicks
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.errors import FultrError
 
@@ -131,6 +132,22 @@ def test_estimated_examination_widens_intervals():
     unsure = evaluate_from_clicks(log, rankers, Examined(EXAMINATION, draws=spread), draws=200).values[1]
     assert unsure.mean == known.mean
     assert unsure.high - unsure.low > 1.5 * (known.high - known.low)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_draws_with_examination_of_their_own_are_those_without_if_it_is_the_same(metric, estimator):
+    """Two ways to compute a draw; that doubly robust ones predict relevance anew makes no difference without a clip."""
+    log = simulated(np.random.default_rng(6), users=40)
+    rankers = {"good": scores(log, GOOD), "poor": scores(log, POOR)}
+    same = Examined(EXAMINATION, draws=np.tile(EXAMINATION, (30, 1)))
+    options = dict(
+        metric=metric, estimator=estimator, cutoff=4, clip=1e9 if estimator == "doubly-robust" else 2.5, draws=30
+    )
+    once = evaluate_from_clicks(log, rankers, EXAMINATION, **options)
+    anew = evaluate_from_clicks(log, rankers, same, **options)
+    np.testing.assert_allclose(anew.draws, once.draws, rtol=1e-9)
+    np.testing.assert_allclose(anew.means, once.means, rtol=1e-12)
 
 
 def test_affine_credit_removes_clicks_on_what_is_not_relevant():

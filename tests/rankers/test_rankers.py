@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pandas as pd
 import plain
 import pytest
 
@@ -42,6 +43,12 @@ def test_a_saved_ranker_is_the_same_to_the_last_bit(ranker, tmp_path):
         ),
         (lambda c: json.dumps(c | {"weights": [1.0]}), "damaged ranker file"),
         (lambda c: json.dumps(c | {"weights": ["x"] * 7}), "damaged ranker file"),
+        (lambda c: json.dumps(c | {"weights": ["0.5"] * 7}), "weights: expected a list of numbers"),
+        (lambda c: json.dumps(c | {"weights": [True] * 7}), "weights: expected a list of numbers"),
+        (lambda c: json.dumps(c | {"weights": [[0.5]] * 7}), "weights: expected a list of numbers"),
+        (lambda c: json.dumps(c | {"feature_ids": [True, 2, 3, 4, 5, 6, 7]}), "expected ascending whole numbers"),
+        (lambda c: json.dumps(c | {"feature_names": "abcdefg"}), "feature_names: expected a list of texts"),
+        (lambda c: json.dumps(c | {"training": [["a", 1]]}), "training: expected a table"),
         (lambda c: json.dumps(c | {"weights": [1e300] * 7}), "a weight is not finite"),
         (lambda c: json.dumps(c | {"feature_ids": [10**30] * 7}), "damaged ranker file"),
         (lambda c: json.dumps(c | {"feature_ids": [7, 6, 5, 4, 3, 2, 1]}), "expected ascending whole numbers"),
@@ -82,3 +89,23 @@ def test_data_with_other_features_is_refused(ranker):
 def test_a_folder_that_cannot_be_written(ranker, tmp_path):
     with pytest.raises(FultrError, match="cannot be written"):
         ranker.save(tmp_path / "missing" / "r.json")
+
+
+def test_arrays_and_frames_are_scored(ranker):
+    rows = np.random.default_rng(0).random((4, 7)).astype(np.float32)
+    expected = rows.astype(np.float64) @ ranker.weights.astype(np.float64)
+    np.testing.assert_allclose(ranker.score(rows), expected, rtol=1e-6)
+    named = Ranker(ranker.weights, ranker.feature_ids, feature_names=tuple("gfedcba"))
+    frame = pd.DataFrame(rows, columns=list("gfedcba"))
+    np.testing.assert_allclose(named.score(frame[list("abcdefg")]), expected, rtol=1e-6)
+    for given, message in (
+        (rows[:, :3], "features: expected the ranker's 7, found 3"),
+        (frame[["a"]], "features: expected a column g, which the ranker scores by; found none"),
+        ([1.0, 2.0], r"features: expected rows of numbers, found shape \(2,\)"),
+        ("rows", "features: expected an array or a table of numbers, found str"),
+        (None, "features: expected an array or a table of numbers, found NoneType"),
+    ):
+        with pytest.raises(FultrError, match=message):
+            named.score(given)
+    with pytest.raises(FultrError, match=r"rank: expected queries with their documents, .* found ndarray"):
+        ranker.rank(rows)

@@ -323,4 +323,17 @@ def test_memory_does_not_grow_with_the_number_of_clients():
 def test_settings_of_another_type_are_named(name, value):
     arguments = {"algorithm": FedIPS(), "clients": 5, "rounds": 1, name: value}
     with pytest.raises(FultrError, match=f"^{name}: expected a value of type [A-Z]"):
-        simulate(None, **arguments)
+        simulate("synthetic", **arguments)
+
+
+def test_data_by_name_and_mistakes_in_words():
+    by_name = simulate("synthetic", FedIPS(), clients=20, rounds=1)
+    assert by_name.settings["data"] == "synthetic"
+    with pytest.raises(FultrError, match="found the class itself: write FedIPS"):
+        simulate("synthetic", FedIPS)
+    for data, message in (
+        (None, "data: expected a value of type Splits, found nothing"),
+        ("synthetik", "unknown data set|no such file or folder"),
+    ):
+        with pytest.raises(FultrError, match=message):
+            simulate(data)

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from fultr.clicks.any_log import click_log
 from fultr.clicks.bootstrap import Draws, Unit, bootstrap
 from fultr.clicks.examination.document_em import document_em
 from fultr.clicks.examination.harvesting import pair_counts, unreachable_ranks
@@ -261,7 +262,7 @@ def diagnose(
     """Estimate examination from a log, and assess whether to trust the estimate.
 
     Args:
-        log: the click log.
+        log: the click log; or a data frame or file that `fultr.click_log` makes one of.
         method: "auto" harvests all pairs of ranks if they are linked; else it takes regression if the log has features,
             and EM if not.
         over: what the bootstrap resamples: users, queries or pages; by default the first of which the log has several.
@@ -275,6 +276,7 @@ def diagnose(
     ('all-pairs', 'do not trust', 'There are only 5 clicks.')
     """
     check_choice("method", method, ("auto", *METHODS))
+    log = click_log(log)
     cells = log.cells()
     found: dict[Method, Float64s] = {}
     for one in METHODS:

@@ -4,7 +4,7 @@ A page's documents are put in the order of the ranker to be judged. A click at r
 examination of that rank: its mean is the document's relevance (Joachims, Swaminathan and Schnabel 2017). With trust
 bias it counts (c - b_k) / p_k (Vardasbi, Oosterhuis and de Rijke 2020). A metric is the sum over documents of this
 times what the metric gives to the document's new rank. Documents that a page did not display are not judged: there are
-no clicks on them.
+no clicks on them. So the log cannot tell what a ranker would have got that would have shown mostly others.
 
 Three estimates:
 
@@ -17,140 +17,24 @@ Three estimates:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fultr.clicks.any_log import click_log
 from fultr.clicks.bootstrap import Unit, units_of, usual_unit
+from fultr.clicks.evaluated import ESTIMATORS, METRICS, Estimator, Evaluation, Examined, Metric, Value, interval_of
 from fultr.clicks.impressions import ImpressionLog, summed
 from fultr.core.arrays import Float64s, Int32s, Int64s
 from fultr.core.checks import check_choice, check_number, check_seed
 from fultr.core.errors import FultrError
 from fultr.core.streams import Purpose, generator
 
-Metric: TypeAlias = Literal["dcg", "reciprocal", "precision", "clicks", "rank"]
-Estimator: TypeAlias = Literal["ips", "self-normalised", "doubly-robust"]
-METRICS: tuple[Metric, ...] = get_args(Metric)
-ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
-
 LEAST_EFFECTIVE = 30  # clicks, after weighting: below, a mean's interval is not to be relied on
+MOST_UNSEEN = 0.5  # of what a ranker would have shown: above, its pages are others than those that were clicked
 LEAST_UNITS = 10  # users, queries or pages that the bootstrap resamples
 _SMOOTHING = 1.0  # examined impressions at the log's mean relevance that every document begins with
-
-
-@dataclass(frozen=True, eq=False)
-class Examined:
-    """How users examine ranks: what clicks are corrected by.
-
-    Attributes:
-        examination: [K], relative to rank 1; with trust bias, how much more a relevant document is clicked.
-        noise: [K], how often a document that is not relevant is clicked; None: never.
-        draws: [draws, K], examination in each draw of a bootstrap over the same units and with the same seed, where it
-            was estimated from the same log; None: it is known.
-
-    >>> Examined(np.array([1.0, 0.5])).weights().tolist()
-    [1.0, 2.0]
-    """
-
-    examination: Float64s
-    noise: Float64s | None = None
-    draws: Float64s | None = None
-
-    def weights(self, clip: float | None = None, draw: int | None = None) -> Float64s:
-        """What a click at each rank counts, [K]: 0 where nothing is examined."""
-        p = self.examination if draw is None or self.draws is None else self.draws[draw]
-        weights = np.divide(1.0, p, out=np.zeros(p.size), where=p > 0)
-        return weights if clip is None else np.minimum(weights, clip)
-
-
-@dataclass(frozen=True)
-class Value:
-    """What a ranker would have got.
-
-    Attributes:
-        name: of the ranker.
-        mean: of the metric.
-        low: lower end of its 95% interval.
-        high: upper end.
-    """
-
-    name: str
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Is one ranker better than another? Paired: both are judged on the same pages in every draw.
-
-    Attributes:
-        better: the ranker that is asked about.
-        than: the other.
-        mean: by how much; positive if it is better.
-        low: lower end of the 95% interval.
-        high: upper end.
-        answer: "yes" if the interval is above 0, "no" if below, else "inconclusive".
-    """
-
-    better: str
-    than: str
-    mean: float
-    low: float
-    high: float
-    answer: Literal["yes", "no", "inconclusive"]
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """What some rankers would have got on the pages of a log.
-
-    Attributes:
-        metric: what was estimated.
-        estimator: how.
-        cutoff: ranks that count; None: all.
-        clip: the largest weight; None: no limit.
-        values: of each ranker, and "displayed", the order that users saw.
-        over: what the bootstrap resampled.
-        units: how many of them there are.
-        clicks: how many there are.
-        effective: how many clicks of equal weight would tell as much.
-        refusal: why the log cannot tell; None if it can.
-        means: [rankers], as `values`.
-        draws: [draws, rankers], likewise.
-    """
-
-    metric: Metric
-    estimator: Estimator
-    cutoff: int | None
-    clip: float | None
-    values: tuple[Value, ...]
-    over: Unit
-    units: int
-    clicks: int
-    effective: float
-    refusal: str | None
-    means: Float64s
-    draws: Float64s
-
-    def better(self, name: str, than: str = "displayed") -> Difference:
-        """Is one ranker better than another?"""
-        names = [value.name for value in self.values]
-        for one in (name, than):
-            check_choice("ranker", one, names)
-        sign = -1.0 if self.metric == "rank" else 1.0
-        a, b = names.index(name), names.index(than)
-        gaps = sign * (self.draws[:, a] - self.draws[:, b])
-        mean = sign * float(self.means[a] - self.means[b])
-        low, high = _interval(gaps)
-        sure = self.refusal is None
-        answer: Literal["yes", "no", "inconclusive"] = (
-            "yes" if sure and low > 0 else "no" if sure and high < 0 else "inconclusive"
-        )
-        return Difference(name, than, mean, low, high, answer)
 
 
 def evaluate_from_clicks(
@@ -162,6 +46,7 @@ def evaluate_from_clicks(
     estimator: Estimator = "ips",
     cutoff: int | None = None,
     clip: float | None = None,
+    most_unseen: float = MOST_UNSEEN,
     over: Unit | None = None,
     draws: int = 1000,
     seed: int = 0,
@@ -179,6 +64,8 @@ def evaluate_from_clicks(
         cutoff: ranks below it count nothing; None: all ranks count.
         clip: the largest weight of a click; None: for "doubly-robust" what keeps half of the clicks' number effective,
             for the others no limit.
+        most_unseen: refuse to answer if a larger share of what a ranker would have shown was not on the page; with 1,
+            the question is only how well it orders what was.
         over: what the bootstrap resamples, see `usual_unit`.
         draws: of the bootstrap.
         seed: of the draws.
@@ -188,6 +75,7 @@ def evaluate_from_clicks(
     >>> [(value.name, value.mean) for value in found.values]  # displayed: 2 / 2 for the first page, 1 for the second
     [('displayed', 1.0), ('swapped', 1.25)]
     """
+    log = click_log(log)
     check_choice("metric", metric, METRICS)
     check_choice("estimator", estimator, ESTIMATORS)
     check_seed(seed)
@@ -208,8 +96,10 @@ def evaluate_from_clicks(
     over = over or usual_unit(log)
     unit = units_of(log, over)
     units = int(unit.max()) + 1
-    gains = [_gains(log, None, metric, cutoff, examined)]
-    gains += [_gains(log, _scores(log, name, given), metric, cutoff, examined) for name, given in rankers.items()]
+    scores = [None, *(_scores(log, name, given) for name, given in rankers.items())]
+    places = [_places(log, each) for each in scores]
+    by_rank = _by_rank(log.ranks, metric, cutoff, examined.examination)
+    gains = [by_rank[place] * log.shown for place in places]
     predicted = _relevance(log, worth, examined, unit) if estimator == "doubly-robust" else None
     totals = np.stack([_by_unit(log, gain, worth, predicted, examined, unit, units) for gain in gains])
     weighed = _by_unit(log, np.ones(log.documents.shape), worth, predicted, examined, unit, units)
@@ -217,13 +107,25 @@ def evaluate_from_clicks(
     divisor = weighed if estimator == "self-normalised" else np.c_[np.zeros((units, log.ranks)), pages]
     weights = np.r_[examined.weights(clip), 1.0]
     means = totals.sum(axis=1) @ weights / (divisor.sum(axis=0) @ weights)
-    drawn = _draw(totals, divisor, examined, clip, draws, seed)
+    if examined.draws is None:
+        drawn = _draw(totals, divisor, weights, draws, seed)
+    else:
+        drawn = _draw_anew(log, places, worth, examined.draws, metric, estimator, cutoff, clip, unit, units, seed)
     names = ("displayed", *rankers)
-    values = tuple(Value(n, float(m), *_interval(d)) for n, m, d in zip(names, means, drawn.T, strict=True))
+    values = tuple(Value(n, float(m), *interval_of(d)) for n, m, d in zip(names, means, drawn.T, strict=True))
     effective = _effective(clicks, weights[:-1])
+    unseen = (0.0, *(_unseen(log, each) for each in scores[1:] if each is not None))
     refusal = _refusal(clicks, examined, effective, units, over)
+    if refusal is None and max(unseen) > most_unseen:
+        worst = names[int(np.argmax(unseen))]
+        refusal = (
+            f"{max(unseen):.0%} of what {worst} would have shown was not on the page: the log cannot tell what it "
+            "would have got."
+        )
     total = int(clicks.sum())
-    return Evaluation(metric, estimator, cutoff, clip, values, over, units, total, effective, refusal, means, drawn)
+    return Evaluation(
+        metric, estimator, cutoff, clip, values, over, units, total, effective, unseen, refusal, means, drawn
+    )
 
 
 def _check_examined(examined: Examined, ranks: int, draws: int) -> None:
@@ -241,27 +143,40 @@ def _scores(log: ImpressionLog, name: str, given: ArrayLike) -> Float64s:
     return scores
 
 
-def _gains(
-    log: ImpressionLog, scores: Float64s | None, metric: Metric, cutoff: int | None, examined: Examined
-) -> Float64s:
-    """What the metric gives to each displayed document at its rank under a ranker, [impressions, K]; 0 for none."""
-    place = np.broadcast_to(np.arange(log.ranks), log.documents.shape)
+def _places(log: ImpressionLog, scores: Float64s | None) -> Int64s:
+    """The rank of each displayed document under a ranker, from 0, [impressions, K]."""
+    place: Int64s = np.broadcast_to(np.arange(log.ranks), log.documents.shape)
     if scores is not None:
         key = np.where(log.shown, -scores[log.documents], np.inf)
         order = np.argsort(key, axis=1, kind="stable")
         place = np.empty(order.shape, np.int64)
         np.put_along_axis(place, order, np.arange(log.ranks)[np.newaxis], axis=1)
-    last = log.ranks if cutoff is None else cutoff
-    rank = np.arange(1, log.ranks + 1)
-    by_rank = {
+    return place
+
+
+def _by_rank(ranks: int, metric: Metric, cutoff: int | None, examination: Float64s) -> Float64s:
+    """What the metric gives to a relevant document at each rank, [K]."""
+    last = ranks if cutoff is None else cutoff
+    rank = np.arange(1, ranks + 1)
+    gains = {
         "dcg": 1 / np.log2(1 + rank),
         "reciprocal": 1 / rank,
-        "precision": np.full(log.ranks, 1 / last),
-        "clicks": examined.examination,
+        "precision": np.full(ranks, 1 / last),
+        "clicks": examination,
         "rank": rank.astype(np.float64),
     }[metric]
-    gains: Float64s = np.where(rank <= last, by_rank, 0.0)[place] * log.shown
-    return gains
+    return np.where(rank <= last, gains, 0.0)
+
+
+def _unseen(log: ImpressionLog, scores: Float64s) -> float:
+    """Of what a ranker would have shown, the share that was not on the page."""
+    order = np.lexsort((-scores, log.query_of_pair))
+    begins = np.searchsorted(log.query_of_pair[order], np.arange(log.query_names.size))
+    place = np.empty(log.pairs, np.int64)
+    place[order] = np.arange(log.pairs) - begins[log.query_of_pair[order]]
+    lengths = log.shown.sum(axis=1)
+    seen = (place[log.documents] < lengths[:, np.newaxis]) & log.shown
+    return 1 - float(seen.sum() / lengths.sum())
 
 
 def _relevance(log: ImpressionLog, worth: Float64s, examined: Examined, unit: Int32s | Int64s) -> Float64s:
@@ -273,10 +188,14 @@ def _relevance(log: ImpressionLog, worth: Float64s, examined: Examined, unit: In
         shown, pairs = log.shown & other[:, np.newaxis], log.documents
         made = summed(worth[shown], pairs[shown], log.pairs)
         seen = summed(p[shown], pairs[shown], log.pairs)
-        overall = made.sum() / max(seen.sum(), 1e-9)
-        by_pair = (made + _SMOOTHING * overall) / (seen + _SMOOTHING)
-        relevance[own] = np.where(log.shown[own], by_pair[pairs[own]], 0.0)
+        relevance[own] = np.where(log.shown[own], _smoothed(made, seen)[pairs[own]], 0.0)
     return relevance
+
+
+def _smoothed(made: Float64s, seen: Float64s) -> Float64s:
+    """The relevance of each pair from what its clicks count and how often it was examined."""
+    overall = made.sum() / max(seen.sum(), 1e-9)
+    return (made + _SMOOTHING * overall) / (seen + _SMOOTHING)
 
 
 def _by_unit(
@@ -295,27 +214,61 @@ def _by_unit(
     return np.stack([*columns, fixed], axis=1)
 
 
-def _draw(
-    totals: Float64s, divisor: Float64s, examined: Examined, clip: float | None, draws: int, seed: int
-) -> Float64s:
-    """The metric in every draw, [draws, rankers]."""
-    units = divisor.shape[0]
+def _draw(totals: Float64s, divisor: Float64s, weights: Float64s, draws: int, seed: int) -> Float64s:
+    """The metric in every draw, [draws, rankers], with the same weights."""
     found = np.empty((draws, len(totals)))
     for draw in range(draws):
-        chosen = generator(seed, Purpose.BOOTSTRAP, draw).integers(units, size=units)
-        times = np.bincount(chosen, minlength=units).astype(np.float64)
-        weights = np.r_[examined.weights(clip, draw), 1.0]
+        times = _times(seed, draw, len(divisor))
         below = times @ divisor @ weights
         found[draw] = (times @ totals) @ weights / below if below > 0 else np.nan
     return found
 
 
-def _interval(values: Float64s) -> tuple[float, float]:
-    kept = values[np.isfinite(values)]
-    if not kept.size:
-        return float("nan"), float("nan")
-    low, high = np.percentile(kept, (2.5, 97.5))
-    return float(low), float(high)
+def _times(seed: int, draw: int, units: int) -> Float64s:
+    """How often each unit is drawn, as in `fultr.clicks.bootstrap`."""
+    chosen = generator(seed, Purpose.BOOTSTRAP, draw).integers(units, size=units)
+    return np.bincount(chosen, minlength=units).astype(np.float64)
+
+
+def _draw_anew(
+    log: ImpressionLog,
+    places: Sequence[Int64s],
+    worth: Float64s,
+    examination: Float64s,
+    metric: Metric,
+    estimator: Estimator,
+    cutoff: int | None,
+    clip: float | None,
+    unit: Int32s | Int64s,
+    units: int,
+    seed: int,
+) -> Float64s:
+    """The metric in every draw, [draws, rankers], each with an examination of its own, [draws, K]."""
+    robust = estimator == "doubly-robust"
+    page, old = np.nonzero(log.shown if robust else worth)  # where there is nothing to count, nothing is lost
+    made, pair, new = worth[page, old], log.documents[page, old], [place[page, old] for place in places]
+    owner = unit[page]
+    found = np.full((len(examination), len(places)), np.nan)
+    for draw, p in enumerate(examination):
+        times = _times(seed, draw, units)
+        if np.isnan(p).any():
+            continue
+        each = times[owner]
+        weights = Examined(p).weights(clip)
+        credit = made * weights[old]
+        if robust:
+            predicted = np.empty(credit.size)
+            for half in (0, 1):
+                own, other = owner % 2 == half, owner % 2 != half
+                predicted[own] = _smoothed(
+                    summed((each * made)[other], pair[other], log.pairs),
+                    summed((each * p[old])[other], pair[other], log.pairs),
+                )[pair[own]]
+            credit += (1 - p * weights)[old] * predicted
+        gains = _by_rank(log.ranks, metric, cutoff, p)
+        below = float(each @ credit) if estimator == "self-normalised" else float(times[unit].sum())
+        found[draw] = [float(each @ (gains[at] * credit)) / below if below > 0 else np.nan for at in new]
+    return found
 
 
 def _effective(clicks: Float64s, weights: Float64s) -> float:

@@ -86,7 +86,7 @@ def read_click_log(
     names = [name.strip().lower() for name in given]
     rows = are_rows(names)
     if not delimiter or rows or {"query", "documents", "clicks"} & set(names):
-        wanted = named_columns(place, given, features) if rows else _page_columns(place, names)
+        wanted = named_columns(place, given, features) if rows else page_columns(place, names)
     elif len(names) in _UNNAMED:
         wanted, line = list(_UNNAMED[len(names)]), 0
     else:
@@ -101,10 +101,10 @@ def read_click_log(
         table = read_parquet(path, text, [(name, own) for name, own in zip(wanted, given, strict=True) if name])
     if not table.numbers.size:
         raise FultrError(f"{path}: expected impressions, found none")
-    return log_of_rows(table, repeated) if rows else _impressions(table, separator, repeated)
+    return log_of_rows(table, repeated) if rows else log_of_pages(table, separator, repeated)
 
 
-def _page_columns(place: str, names: list[str]) -> list[str]:
+def page_columns(place: str, names: list[str]) -> list[str]:
     """The columns that are wanted, in the order of the file; "" for others."""
     for name in ("query", "documents", "clicks"):
         if name not in names:
@@ -116,7 +116,8 @@ def _page_columns(place: str, names: list[str]) -> list[str]:
     return [name if name in COLUMNS else "" for name in names]
 
 
-def _impressions(table: FileTable, separator: str | None, repeated: Repeated) -> ImpressionLog:
+def log_of_pages(table: FileTable, separator: str | None, repeated: Repeated) -> ImpressionLog:
+    """The click log in a table with a row for each page."""
     joined = separator or _separator(table.columns["clicks"])
     documents, lengths = _lists(table, "documents", joined)
     clicks, click_lengths = _lists(table, "clicks", joined)

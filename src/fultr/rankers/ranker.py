@@ -74,14 +74,34 @@ class Ranker:
         """Were the features given names?"""
         return self.feature_names != self._ids()
 
-    def score(self, data: RankingData) -> Float32s:
-        """The score of each document; higher is better."""
+    def score(self, data: RankingData | Any) -> Float32s:
+        """The score of each document; higher is better.
+
+        Args:
+            data: queries with their documents; or an array or a data frame with a row for each document and a column
+                for each of the ranker's features: in their order, or by their names if both have names.
+        """
+        if not hasattr(data, "feature_ids"):
+            return self._score_rows(data)
         if not np.array_equal(data.feature_ids, self.feature_ids):
             raise FultrError(
                 f"the ranker was trained on {self.feature_ids.size} features and the data has {data.width}, or their "
                 "ids differ: read the data with feature_ids=ranker.feature_ids"
             )
         return model_named(self.model, data.width).scores(self.weights[np.newaxis], data.features)[:, 0]
+
+    def _score_rows(self, table: Any) -> Float32s:
+        from fultr.clicks.frames import features_of
+
+        values, names = features_of(table)
+        if names is not None and self.named:
+            missing = [name for name in self.feature_names if name not in names]
+            if missing:
+                raise FultrError(f"features: expected a column {missing[0]}, which the ranker scores by; found none")
+            values = np.ascontiguousarray(values[:, [names.index(name) for name in self.feature_names]])
+        if values.shape[1] != self.feature_ids.size:
+            raise FultrError(f"features: expected the ranker's {self.feature_ids.size}, found {values.shape[1]}")
+        return self.plain.scores(values)
 
     @cached_property
     def plain(self) -> PlainRanker:
@@ -90,6 +110,12 @@ class Ranker:
 
     def rank(self, data: RankingData) -> Int64s:
         """Rows of `data`, query by query, best document first; equal scores in a fixed random order."""
+        if not hasattr(data, "feature_ids"):
+            found = type(data).__name__
+            raise FultrError(
+                f"rank: expected queries with their documents, such as fultr.load(...).test; found {found}. To rank "
+                "the rows of an array, sort by Ranker.score"
+            )
         from fultr.rankers.metrics import ranking  # compiled
 
         return ranking(self.score(data), data)
@@ -114,9 +140,17 @@ class Ranker:
     def from_content(cls, content: dict[str, Any], path: str | Path) -> Ranker:
         """The ranker in a file's content; `path` is for error messages."""
         try:
+            given = content["feature_ids"]
+            if not _are(content["weights"], int, float):
+                raise ValueError("weights: expected a list of numbers")
+            if not _are(given, int):
+                raise ValueError("feature_ids: expected ascending whole numbers")
+            if not isinstance(content.get("feature_names", []), list):
+                raise ValueError("feature_names: expected a list of texts")
+            if not isinstance(content["training"], dict):
+                raise ValueError("training: expected a table")
             with np.errstate(over="ignore"):
                 weights = np.array(content["weights"], np.float32)
-            given = content["feature_ids"]
             feature_ids = np.array(given, np.int64)
             if feature_ids.tolist() != given or np.any(np.diff(feature_ids) <= 0) or feature_ids.size == 0:
                 raise ValueError("feature_ids: expected ascending whole numbers")
@@ -125,7 +159,7 @@ class Ranker:
             if not np.isfinite(weights).all():
                 raise ValueError("a weight is not finite")
             names = tuple(content.get("feature_names", ()))
-            training, model = dict(content["training"]), _model_in(content)
+            training, model = content["training"], _model_in(content)
             ranker = cls(weights, feature_ids, content["normalised"], training, model, names)
         except KeyError as error:
             raise FultrError(f"{path}: damaged ranker file: {error.args[0]} is missing") from None
@@ -143,6 +177,11 @@ class Ranker:
     def load(cls, path: str | Path) -> Ranker:
         """Read a ranker that `save` wrote, or the one of a version's file."""
         return cls.from_content(read_content(path), path)
+
+
+def _are(values: object, *kinds: type) -> bool:
+    """Is it a list of values of these types? True and false are no numbers."""
+    return isinstance(values, list) and all(type(value) in kinds for value in values)
 
 
 def _model_in(content: dict[str, Any]) -> ModelSettings:

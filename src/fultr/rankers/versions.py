@@ -218,7 +218,7 @@ def _version_from(content: dict[str, Any], path: str | Path) -> Version:
     ranker = Ranker.from_content(content, path)
     try:
         section = content["version"]
-        if not isinstance(section["number"], int) or section["number"] < 1:
+        if type(section["number"]) is not int or section["number"] < 1:
             raise ValueError("number: expected a whole number from 1")
         parent = section["parent"]
         if parent is not None and (not _NAME.fullmatch(parent) or _number(parent) >= section["number"]):

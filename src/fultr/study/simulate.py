@@ -17,6 +17,7 @@ from fultr.core.arrays import Float32s
 from fultr.core.checkpoint import load_checkpoint, save_checkpoint
 from fultr.core.checks import SettingError, check_choice, check_number, check_seed, written
 from fultr.core.errors import FultrError
+from fultr.data.load import load
 from fultr.data.ranking import Splits
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.fedips import Server
@@ -59,7 +60,7 @@ class Simulation:
 
 
 def simulate(
-    data: Splits,
+    data: Splits | str | Path,
     algorithm: FedIPS = FedIPS(),
     *,
     clients: int = 2000,
@@ -91,7 +92,7 @@ def simulate(
     number of clients; with adversaries, secure sums, or an aggregation other than the mean, what each client sends too.
 
     Args:
-        data: a data set; training queries are displayed to users, the others measured.
+        data: a data set, or its name or path; training queries are displayed to users, the others measured.
         algorithm: `FedIPS(...)` or `FedAvg(...)`.
         clients: |U|, clients per round.
         rounds: T.
@@ -122,7 +123,9 @@ def simulate(
     [0, 2, 4]
     """
     check_seed(seed)
+    data = load(data) if isinstance(data, (str, Path)) else data
     for name, found, kind in (
+        ("data", data, Splits),
         ("algorithm", algorithm, FedIPS),
         ("click_model", click_model, ClickModel),
         ("sessions", sessions, Sessions),
@@ -132,7 +135,8 @@ def simulate(
     ):
         if not isinstance(found, kind):
             types = " or ".join(each.__name__ for each in get_args(kind) or (kind,))
-            raise SettingError(name, f"expected a value of type {types}, found {written(found)}")
+            hint = f"the class itself: write {found.__name__}()" if isinstance(found, type) else written(found)
+            raise SettingError(name, f"expected a value of type {types}, found {hint}")
     for name, value, least in (
         ("clients", clients, 1),
         ("policies", policies, 1),

@@ -1,0 +1,249 @@
+"""The command `fultr compare`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from fultr.cli.console import print_json, print_table, progress_bar, say, working
+from fultr.cli.options import PATH, json_option
+from fultr.core.errors import FultrError
+
+if TYPE_CHECKING:
+    from fultr.clicks.compare import Comparison
+    from fultr.clicks.evaluated import Evaluation
+
+_LOGGED = "logged"
+_KINDS = ("png", "svg", "pdf")
+_WORDS = {
+    "clicks": "clicks per page",
+    "dcg": "DCG per page",
+    "reciprocal": "sum of 1 / rank of relevant documents, per page",
+    "precision": "precision",
+    "rank": "sum of ranks of relevant documents, per page",
+}
+_MORE = {"clicks": "get more clicks than", "rank": "rank relevant documents higher than"}
+
+
+@click.command()
+@click.argument("clicklog", type=PATH)
+@click.argument("first")
+@click.argument("second")
+@click.option("--metric", default="clicks", show_default=True, type=click.Choice(list(_WORDS)),
+              help="What is estimated, per page.")  # fmt: skip
+@click.option("--estimator", default="ips", show_default=True,
+              type=click.Choice(["ips", "self-normalised", "doubly-robust"]),
+              help="ips: unbiased; self-normalised: per relevant document; doubly-robust: less variance.")  # fmt: skip
+@click.option("--cutoff", type=click.IntRange(min=1), help="Count the first ranks only.  [default: all]")
+@click.option("--clip", type=click.FloatRange(min=0, min_open=True), help="Largest weight of a click.  [default: none]")
+@click.option("--examination", help="Examination of each rank, such as 1,0.6,0.4.  [default: estimated from the log]")
+@click.option("--method", default="auto", show_default=True,
+              type=click.Choice(["auto", "all-pairs", "adjacent", "regression", "em"]),
+              help="How examination is estimated, see fultr estimate.")  # fmt: skip
+@click.option("--most-unseen", default=0.5, show_default=True, type=click.FloatRange(0, 1),
+              help="Refuse if a larger share of what a ranker would show was not on the page.")  # fmt: skip
+@click.option("--scale", is_flag=True, help="Scale the log's features to [0, 1] within each query.")
+@click.option("--bootstrap", "draws", default=500, show_default=True, type=click.IntRange(20, 10**6),
+              help="Bootstrap draws for the 95% intervals.")  # fmt: skip
+@click.option("--over", type=click.Choice(["users", "queries", "pages"]),
+              help="What the bootstrap draws.  [default: users if known, else queries, else pages]")  # fmt: skip
+@click.option("--separator", help="What separates documents, and clicks, within a column.  [default: detected]")
+@click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
+@click.option("--figure", type=PATH, help="Draw both, and their difference: FILE.png, FILE.svg or FILE.pdf.")
+@json_option
+def compare(
+    clicklog: Path,
+    first: str,
+    second: str,
+    metric: str,
+    estimator: str,
+    cutoff: int | None,
+    clip: float | None,
+    examination: str | None,
+    method: str,
+    most_unseen: float,
+    scale: bool,
+    draws: int,
+    over: str | None,
+    separator: str | None,
+    seed: int,
+    figure: Path | None,
+    as_json: bool,
+) -> None:
+    """Ask a click log which of two rankers would have got more clicks.
+
+    CLICKLOG is what fultr estimate reads, with the documents' features. FIRST and SECOND are rankers: a file that
+    fultr simulate or fultr train wrote, FOLDER@NAME for a version, or the word logged for the order that users saw.
+
+    The documents of every page are put in each ranker's order. A click at a rank with examination p counts 1 / p at its
+    new rank, where it is examined with that rank's probability. Examination is estimated from the same log, in every
+    draw of the bootstrap anew. Both rankers are judged on the same pages, so their difference is surer than either.
+
+    Where the log cannot tell, the answer is inconclusive and says why: too few clicks or users, examination that cannot
+    be estimated, a ranker that would have shown mostly what was not on the page.
+
+    \b
+    Examples
+      fultr data clicks && fultr simulate --out out/sim
+      fultr compare clicks.tsv logged out/sim/ranker.json
+      fultr compare clicks.tsv old.json new.json --figure compared.png
+      fultr compare clicks.parquet versions@v0003 versions@latest --json
+      fultr compare clicks.tsv logged new.json --metric dcg --examination 1,.6,.4
+    """
+    from fultr.clicks.compare import compare_rankers
+    from fultr.clicks.files import read_click_log
+    from fultr.rankers.click_logs import score_pairs
+    from fultr.rankers.versions import read_ranker
+
+    if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
+        raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
+    if first == second:
+        raise FultrError(f"expected two different rankers, found {first} twice")
+    loaded = {name: None if name == _LOGGED else read_ranker(name)[0] for name in (first, second)}
+    with working("Reading"):
+        log = read_click_log(clicklog, separator=separator)
+    try:
+        scores = {name: r if r is None else score_pairs(r, log, scale=scale) for name, r in loaded.items()}
+    except FultrError as error:
+        raise FultrError(f"{clicklog}: {error}{_hint(str(error))}") from None
+    with progress_bar(2 * draws, "Bootstrap") as done:
+        found = compare_rankers(
+            log,
+            cast(Any, scores),
+            examination=None if examination is None else _numbers(examination, log.ranks),
+            method=cast(Any, method),
+            metric=cast(Any, metric),
+            estimator=cast(Any, estimator),
+            cutoff=cutoff,
+            clip=clip,
+            most_unseen=most_unseen,
+            over=cast(Any, over),
+            draws=draws,
+            seed=seed,
+            on_draw=done,
+        )
+    if figure is not None:
+        _draw(figure, found, first, second)
+    if as_json:
+        print_json(_as_dict(found, clicklog, first, second, figure))
+        return
+    _print(found, clicklog, first, second)
+    if figure is not None:
+        say(f"Figure: {figure}")
+
+
+def _hint(said: str) -> str:
+    return " (--scale)" if said.endswith("have them scaled") else ""
+
+
+def _numbers(text: str, ranks: int) -> list[float]:
+    try:
+        given = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise FultrError(f"--examination: expected numbers with commas between them, found {text!r}") from None
+    if len(given) != ranks or not all(0 < p <= 1 for p in given):
+        raise FultrError(f"--examination: expected {ranks} numbers above 0 and at most 1, one per rank; found {text!r}")
+    return given
+
+
+def _called(name: str) -> str:
+    from fultr.clicks.compare import LOGGED
+
+    return LOGGED if name == _LOGGED else name
+
+
+def _relative(found: Comparison, first: str) -> tuple[float, float, float] | None:
+    """The difference and its interval as shares of the first's value; None if that is not above 0."""
+    base = next(value.mean for value in found.evaluation.values if value.name == _called(first))
+    gap = found.difference
+    return (gap.mean / base, gap.low / base, gap.high / base) if base > 0 else None
+
+
+def _print(found: Comparison, path: Path, first: str, second: str) -> None:
+    said, gap = found.evaluation, found.difference
+    unit = _unit(said)
+    rows = [["ranker", unit, "95% interval"]]
+    for name in (first, second):
+        value = next(value for value in said.values if value.name == _called(name))
+        rows.append([name, f"{value.mean:.4f}", f"{value.low:.4f} to {value.high:.4f}"])
+    rows.append([f"{second} - {first}", f"{_signed(said) * gap.mean:+.4f}", _span(said, gap.low, gap.high)])
+    print_table(rows, title=f"{path}, by {said.estimator}")
+    print(f"Clicks       {said.clicks:,}, which weighted count as {said.effective:,.0f}")
+    print(f"Intervals    bootstrap over {said.units:,} {said.over}")
+    print(f"Examination  {', '.join(f'{p:.3f}' for p in found.examination)}" + _trusted(found))
+    for name, unseen in zip([value.name for value in said.values], said.unseen, strict=True):
+        if unseen:
+            print(f"Unseen       {unseen:.0%} of what {name} would have shown was not on the page")
+    more = _MORE.get(said.metric, "be better than")
+    share = _relative(found, first)
+    answer = {"yes": "Yes", "no": "No", "inconclusive": "Inconclusive"}[gap.answer]
+    relative = "" if share is None else f" ({share[0]:+.1%}; 95% interval {share[1]:+.1%} to {share[2]:+.1%})"
+    print(f"\nWould {second} {more} {first}? {answer}{relative}.")
+    if said.refusal:
+        print(f"The log cannot tell: {said.refusal}")
+    elif gap.answer == "inconclusive":
+        print("The interval of the difference includes 0; a longer log would narrow it.")
+
+
+def _trusted(found: Comparison) -> str:
+    return ", as given" if found.trust is None else f", by {found.method}: {found.trust} (see fultr estimate)"
+
+
+def _unit(said: Evaluation) -> str:
+    unit = _WORDS[said.metric]
+    if said.estimator == "self-normalised":
+        unit = unit.replace("per page", "per relevant document")
+    return unit if said.cutoff is None else f"{unit}, first {said.cutoff} ranks"
+
+
+def _signed(said: Evaluation) -> float:
+    return -1.0 if said.metric == "rank" else 1.0
+
+
+def _span(said: Evaluation, low: float, high: float) -> str:
+    ends = sorted((_signed(said) * low, _signed(said) * high))
+    return f"{ends[0]:+.4f} to {ends[1]:+.4f}"
+
+
+def _as_dict(found: Comparison, path: Path, first: str, second: str, figure: Path | None) -> dict[str, Any]:
+    said = found.evaluation
+    share = _relative(found, first)
+    values = {value.name: value for value in said.values}
+    unseen = dict(zip(values, said.unseen, strict=True))
+    return {
+        "log": str(path),
+        "metric": said.metric,
+        "estimator": said.estimator,
+        "cutoff": said.cutoff,
+        "clip": said.clip,
+        "rankers": {
+            name: {**asdict(values[_called(name)]), "name": name, "unseen": unseen[_called(name)]}
+            for name in (first, second)
+        },
+        "difference": {**asdict(found.difference), "better": second, "than": first},
+        "relative": None if share is None else dict(zip(("mean", "low", "high"), share, strict=True)),
+        "answer": found.difference.answer,
+        "refusal": said.refusal,
+        "over": said.over,
+        "units": said.units,
+        "clicks": said.clicks,
+        "effective_clicks": said.effective,
+        "examination": found.examination.tolist(),
+        "method": found.method,
+        "trust": found.trust,
+        "figure": None if figure is None else str(figure),
+    }
+
+
+def _draw(path: Path, found: Comparison, first: str, second: str) -> None:
+    from fultr.clicks.compare_figure import draw_comparison
+    from fultr.core.drawing import rendered
+    from fultr.core.files import written_whole
+
+    names = {_called(name): name for name in (first, second)}
+    drawn = draw_comparison(found, names, _unit(found.evaluation))
+    with written_whole(path) as temporary:
+        temporary.write_bytes(rendered(drawn, cast(Any, path.suffix.removeprefix(".").lower())))

@@ -1,0 +1,74 @@
+"""Rankers on click logs: the scores that a ranker gives to the documents of a log."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from fultr.clicks.impressions import ImpressionLog
+from fultr.core.arrays import Float32s, Int32s, Int64s
+from fultr.core.errors import FultrError
+from fultr.rankers.ranker import Ranker
+
+
+def score_pairs(ranker: Ranker, log: ImpressionLog, *, scale: bool = False) -> Float32s:
+    """The score of each (query, document) pair of a log, [pairs].
+
+    Features are matched by name, where a log's f7 or feature_7 is the feature with id 7; without names, by their order.
+
+    Args:
+        ranker: the ranker.
+        log: with features.
+        scale: scale each feature to [0, 1] over the documents that the log has of a query, as a ranker wants them that
+            was trained on such features.
+
+    >>> log = ImpressionLog.from_arrays([1], [[7, 8]], [[0, 1]], features=[[[0.2, 1.0], [0.5, 0.0]]])
+    >>> score_pairs(Ranker(np.float32([1, 0]), np.array([1, 2])), log).tolist()
+    [0.20000000298023224, 0.5]
+    """
+    if log.features is None:
+        raise FultrError("click log: expected features of the documents, for a ranker to score; found none")
+    values = log.features[:, _columns(ranker, log)]
+    if scale:
+        values = _scaled(values, log.query_of_pair)
+    elif ranker.normalised and (values.min() < 0 or values.max() > 1):
+        raise FultrError(
+            "click log: the ranker was trained on features scaled to [0, 1] within each query, found "
+            f"{values.min():.3g} to {values.max():.3g}: have them scaled"
+        )
+    return ranker.plain.scores(np.ascontiguousarray(values))
+
+
+def _columns(ranker: Ranker, log: ImpressionLog) -> Int64s:
+    """The log's column of each of the ranker's features."""
+    assert log.features is not None
+    width, wanted = log.features.shape[1], ranker.feature_ids.size
+    if log.feature_names is not None:
+        at = {name: i for i, name in enumerate(log.feature_names)}
+        numbers = {int(m[1]): i for name, i in at.items() if (m := re.fullmatch(r"f(?:eature)?_?(\d+)", name, re.I))}
+        places = [
+            at.get(name, numbers.get(int(id_), -1))
+            for name, id_ in zip(ranker.feature_names, ranker.feature_ids, strict=True)
+        ]
+        if min(places) >= 0:
+            return np.array(places)
+        if ranker.named:
+            missing = ranker.feature_names[places.index(-1)]
+            raise FultrError(f"click log: expected the ranker's feature {missing!r}, found no such column")
+    if width != wanted:
+        raise FultrError(f"click log: expected the ranker's {wanted} features, found {width}")
+    return np.arange(width)
+
+
+def _scaled(values: Float32s, query: Int32s) -> Float32s:
+    """Each feature scaled to [0, 1] within each query; 0 where it does not vary."""
+    order = np.argsort(query, kind="stable")
+    begins = np.flatnonzero(np.r_[True, np.diff(query[order]) != 0])
+    sizes = np.diff(np.r_[begins, order.size])
+    sorted_ = values[order].astype(np.float64)
+    low, high = (np.repeat(f.reduceat(sorted_, begins, axis=0), sizes, axis=0) for f in (np.minimum, np.maximum))
+    span = high - low
+    scaled = np.empty(values.shape, np.float32)
+    scaled[order] = (sorted_ - low) / np.where(span > 0, span, 1.0)
+    return scaled
