@@ -12,7 +12,7 @@ class Event:
 
     Attributes:
         what: one word: resumed, waiting, round, attempt (one that failed), refused, silent, lost, judged,
-            compared, released, error, done.
+            compared, trees (fewer than were grown), released, error, done.
         words: for people.
         round: from 1, if it is about one.
         device: its number, if it is about one.

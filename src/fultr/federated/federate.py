@@ -32,7 +32,9 @@ from fultr.federated.privacy.accountant import Guarantee
 from fultr.federated.privacy.randomness import SYSTEM, Randomness
 from fultr.federated.privacy.stage import Sums
 from fultr.federated.reports import FailedAttempt, RoundReport, append, drop_reports
+from fultr.federated.stopping import fewest_trees
 from fultr.federated.summing import ask_sum
+from fultr.rankers.model import TREES
 
 
 class Devices(Protocol):
@@ -154,13 +156,29 @@ def federate(
         for event in report.events():
             tell(event)
     judged, cost = None, cost_of(settings, state.done)
-    final = replace(state.server, weights=state.server.ranker)
+    final = replace(state.server, weights=_stopped(devices, state, tell))
     if cost is not None:
         judged = noised_judgement(settings, state.server)
     elif settings.judge:
         task = replace(task_of(settings, state.done, final), train=False)
         judged = _answers(devices, state, task, devices.connected(), 1).judged  # whoever is there
     return Trained(final.weights, state.done, judged, cost)
+
+
+def _stopped(devices: Devices, state: _State, tell: Callable[[Event], object]) -> Float32s:
+    """The ranker after the last round; of one with trees, as many as held-out clicks speak for."""
+    settings, ranker = state.settings, state.server.ranker
+    kind = settings.algorithm().model
+    if kind.kind not in TREES or not settings.judge or settings.secure_sums or settings.algorithm().privacy is not None:
+        return ranker
+
+    def found(candidate: Float32s, stable: Float32s) -> Comparison | None:
+        return compare(devices, settings, state.folder, candidate, stable)
+
+    kept, words = fewest_trees(ranker, settings.features, kind.depth, found)
+    if words:
+        tell(Event("trees", words, state.done))
+    return kept
 
 
 def compare(

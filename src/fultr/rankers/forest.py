@@ -110,3 +110,17 @@ def read_forest(weights: Float32s, features: int, depth: int) -> Forest:
     steps, grown, seed = (int(number) for number in head)
     thresholds, values = parts["tree_thresholds"], parts["tree_values"]
     return Forest(parts["weights"], steps, grown, seed, checked_features(asked, features), thresholds, values)
+
+
+def first_trees(weights: Float32s, features: int, depth: int, count: int) -> Float32s:
+    """The same ranker with only its first trees; the others are gone from the vector, whose length stays.
+
+    >>> first_trees(np.float32([0.5, 0, 7, 1, 0, 1, 0.25, -1, 2]), features=2, depth=1, count=0).tolist()
+    [0.5, 0.0, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    kept = weights.copy()
+    parts = forest_parts(kept, features, depth)
+    parts["head"][1] = min(count, parts["head"][1])
+    for name in ("tree_features", "tree_thresholds", "tree_values"):
+        parts[name][count:] = 0
+    return kept
