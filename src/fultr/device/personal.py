@@ -7,7 +7,8 @@ clicked one is chosen with the odds
     exp(alpha f(x) + beta . x) / rank ** gamma,    delta = beta / alpha.
 
 Alpha and gamma let the shared ranker and the position explain what they can; beta is what is left, with a normal prior
-that keeps it small. Then the layer is judged: the log is cut into five parts by queries, and each part's clicks are
+that keeps it small: of some spreads of that prior, the one with which held-out clicks are most likely. Then the layer
+is judged: the log is cut into five parts by queries, and each part's clicks are
 ranked with a layer that was fitted to the other four. It is used only if the clicked documents stand higher than in the
 shared ranker's order, by more than chance explains (one-sided, 95%); see `PersonalLayer.used`.
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,7 +39,7 @@ MOST_WEIGHTS = 100
 _PARTS = 5
 _SURE = 1.645  # standard errors: one-sided, 95%
 _MOST_NUMBERS = 10_000_000  # features of displayed documents that a layer is fitted to; older impressions are left out
-_SPREAD = 1.0  # of beta, before anything is known
+_SPREADS = (1.0, 0.3, 0.1, 0.03)  # of beta, before anything is known: the one that predicts held-out clicks best
 _ALPHA, _GAMMA = (1.0, 3.0), (1.0, 1.0)  # mean and spread of each, before anything is known
 _LEAST_ALPHA = 0.1
 _MOST_WEIGHT = 5.0  # of a held-out click: rank ** gamma, at most
@@ -102,11 +104,12 @@ class Clicked(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """What clicks say: delta, in the units of the shared ranker's scores; gamma, and its standard error."""
+    """What clicks say: delta and alpha, in the units of the shared ranker's scores; gamma, and its standard error."""
 
     delta: Float64s
     gamma: float
     error: float
+    alpha: float = 1.0
 
 
 def clicked_of(records: Records, features: Float32s, scores: Float64s, queries: Int64s) -> Clicked:
@@ -132,8 +135,12 @@ def clicked_of(records: Records, features: Float32s, scores: Float64s, queries: 
     return Clicked(features[at].astype(np.float64), scores[at], there, ranks, queries[impressions])
 
 
-def fit(clicked: Clicked) -> Fitted:
+def fit(clicked: Clicked, spread: float = _SPREADS[0]) -> Fitted:
     """The layer that clicks speak for: the largest posterior density, by Newton's method.
+
+    Args:
+        clicked: the clicks.
+        spread: of the weights, before anything is known.
 
     >>> random = np.random.default_rng(0)
     >>> features = random.random((2000, 2, 1))
@@ -156,7 +163,7 @@ def fit(clicked: Clicked) -> Fitted:
         axis=2,
     )
     before = np.r_[_ALPHA[0], _GAMMA[0], np.zeros(width)]
-    certain = 1 / np.r_[_ALPHA[1], _GAMMA[1], np.full(width, _SPREAD)] ** 2
+    certain = 1 / np.r_[_ALPHA[1], _GAMMA[1], np.full(width, spread)] ** 2
     chosen = rows[np.arange(clicks), clicked.ranks]
     at = before.copy()
     worth, shares = _worth(at, rows, chosen, clicked.there, before, certain)
@@ -179,7 +186,8 @@ def fit(clicked: Clicked) -> Fitted:
         else:
             break
     error = math.sqrt(np.linalg.inv(curvature)[1, 1])
-    return Fitted(at[2:] * unit / max(at[0], _LEAST_ALPHA), float(at[1]), error)
+    alpha = max(float(at[0]), _LEAST_ALPHA) / unit
+    return Fitted(at[2:] / alpha, float(at[1]), error, alpha)
 
 
 def _worth(
@@ -194,7 +202,30 @@ def _worth(
     return float(likelihood - 0.5 * (certain * (at - before) ** 2).sum()), odds / total
 
 
-def judge(clicked: Clicked) -> tuple[float, float]:
+def best_spread(clicked: Clicked) -> float:
+    """The spread of the prior with which a layer that is fitted to four parts predicts the clicks of the fifth best."""
+    return max(_SPREADS, key=lambda spread: sum(_likelihood(fit(own, spread), held) for own, held in _parts(clicked)))
+
+
+def _parts(clicked: Clicked) -> Iterator[tuple[Clicked, Clicked]]:
+    """The log without each of its parts by queries, and that part."""
+    for part in range(_PARTS):
+        held = clicked.queries % _PARTS == part
+        if held.any() and not held.all():
+            yield clicked.take(~held), clicked.take(held)
+
+
+def _likelihood(fitted: Fitted, clicked: Clicked) -> float:
+    """The logarithm of how likely clicks are, given a layer."""
+    ranks = np.arange(1, clicked.scores.shape[1] + 1)
+    values = fitted.alpha * (clicked.scores + clicked.features @ fitted.delta) - fitted.gamma * np.log(ranks)
+    values = np.where(clicked.there, values, -np.inf)
+    largest = values.max(axis=1)
+    own = values[np.arange(len(values)), clicked.ranks]
+    return float((own - largest - np.log(np.exp(values - largest[:, np.newaxis]).sum(axis=1))).sum())
+
+
+def judge(clicked: Clicked, spread: float = _SPREADS[0]) -> tuple[float, float]:
     """How much higher held-out clicked documents stand with a layer than without, and the standard error of that.
 
     A click at displayed rank r weighs r ** gamma, 5 at most: seen as often as at rank 1. Gamma is that of the other
@@ -205,7 +236,7 @@ def judge(clicked: Clicked) -> tuple[float, float]:
     for part in range(_PARTS):
         held = clicked.queries % _PARTS == part
         if held.any() and not held.all():
-            fitted, own = fit(clicked.take(~held)), clicked.take(held)
+            fitted, own = fit(clicked.take(~held), spread), clicked.take(held)
             for side, gamma in enumerate((fitted.gamma - 2 * fitted.error, fitted.gamma + 2 * fitted.error)):
                 weights[side, held] = np.minimum((own.ranks + 1.0) ** max(0.0, gamma), _MOST_WEIGHT)
             gains[held] = _gain(own.scores + own.features @ fitted.delta, own) - _gain(own.scores, own)
@@ -253,8 +284,9 @@ def layer_of(
     columns = columns[spread[columns] > 0]
     units = np.ones(len(columns)) if normalised else spread[columns]
     clicked = clicked._replace(features=clicked.features[:, :, columns] / units)
-    delta = fit(clicked).delta / units
-    difference, error = judge(clicked)
+    best = best_spread(clicked)
+    delta = fit(clicked, best).delta / units
+    difference, error = judge(clicked, best)
     weights = {
         names[column]: float(np.float32(weight)) for column, weight in zip(columns, delta, strict=True) if weight
     }

@@ -79,7 +79,16 @@ class Worth:
         return cls(float(shared.mean()), always, errors[0], judged, errors[1], float(used.mean()))
 
 
-def worth(data: Splits, ranker: Float32s, *, clicks: int, tastes: bool, users: int = USERS, seed: int = SEED) -> Worth:
+def worth(
+    data: Splits,
+    ranker: Float32s,
+    *,
+    clicks: int,
+    tastes: bool,
+    users: int = USERS,
+    population: FiniteUsers = POPULATION,
+    seed: int = SEED,
+) -> Worth:
     """What a layer that is fitted to so many clicks of each user is worth.
 
     Args:
@@ -87,45 +96,47 @@ def worth(data: Splits, ranker: Float32s, *, clicks: int, tastes: bool, users: i
         ranker: the shared one, linear.
         clicks: of a user.
         tastes: do users differ in what they like, too?
-        users: how many.
+        users: how many, of
+        population: all users, whose queries come from a few clusters each.
         seed: of users and clicks.
     """
     train, model = data.train, ClickModel()
-    everyone = cohorts(POPULATION, train, model, users, seed)
-    shown = display(train, ranker, displayed=K, seed=seed)
+    everyone = cohorts(population, train, model, users, seed)
     names = [f"feature {i}" for i in train.feature_ids]
     found = []
     for user in range(users):
-        own = _liked(train, user, seed) if tastes else train
-        first, other = np.array_split(everyone.pools[user], 2)
-        client = np.array([user])
+        asked, held = (train.take(half) for half in np.array_split(everyone.pools[user], 2))
+        if tastes:
+            asked, held = (_liked(half, user, seed) for half in (asked, held))
+        shown = display(asked, ranker, displayed=K, seed=seed)
         log = simulate_clicks(
-            click_model_of(model, train.query_ids),
-            attraction(own, shown, model),
-            examination(everyone.severities(0, client), K),
+            click_model_of(model, asked.query_ids),
+            attraction(asked, shown, model),
+            examination(everyone.severities(0, np.array([user])), K),
             np.zeros(1, np.int64),
-            sessions=Sessions(first.size, clicks, most=100 * clicks),
+            sessions=Sessions(asked.queries, clicks, most=100 * clicks),
             seed=seed * users + user,
             round_=0,
-            pools=first[np.newaxis],
         )
-        scores = (shown.features[:, : train.width] @ ranker).astype(np.float64)
-        clicked = clicked_of(
-            Records(log, shown), shown.features[:, : train.width], scores, log.queries.astype(np.int64)
-        )
+        features = shown.features[:, : train.width]
+        scores = (features @ ranker).astype(np.float64)
+        clicked = clicked_of(Records(log, shown), features, scores, log.queries.astype(np.int64))
         layer = layer_of(clicked, names, data.normalised, "shared", int(log.clicks.sum()), 0.0)
-        delta = np.float32([layer.weights.get(name, 0.0) for name in names])
-        held = own.take(other)
-        quality = [float(np.nanmean(ndcg(held.features @ w, held, k=K))) for w in (ranker, ranker + delta)]
+        delta = np.array([layer.weights.get(name, 0.0) for name in names], np.float32)
+        quality = [_quality(weights, held) for weights in (ranker, (ranker + delta).astype(np.float32))]
         found.append((*quality, float(layer.used)))
     return Worth.of(*np.array(found).T)
 
 
-def _liked(train: RankingData, user: int, seed: int) -> RankingData:
+def _quality(weights: Float32s, held: RankingData) -> float:
+    return float(np.nanmean(ndcg((held.features @ weights).astype(np.float32), held, k=K)))
+
+
+def _liked(data: RankingData, user: int, seed: int) -> RankingData:
     """The same documents with grades as a user sees them who likes those that are high in one feature."""
-    column = train.features[:, generator(seed, Purpose.POPULATION, 2 + user).integers(train.width)]
-    moved = train.labels + np.where(column > 0.5, _TASTE, -_TASTE)
-    return replace(train, labels=np.clip(moved, 0, int(train.labels.max())).astype(train.labels.dtype))
+    column = data.features[:, generator(seed, Purpose.POPULATION, 2 + user).integers(data.width)]
+    moved = data.labels + np.where(column > 0.5, _TASTE, -_TASTE)
+    return replace(data, labels=np.clip(moved, 0, 4).astype(data.labels.dtype))
 
 
 @lru_cache(maxsize=1)
