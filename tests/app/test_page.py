@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
 
+import numpy as np
 import pytest
 from help.app import finder_over, served
 from help.driver import browser
 
+from fultr.app.features import FEATURES
 from fultr.device.log import DeviceLog
 
 pytestmark = [pytest.mark.process, pytest.mark.slow]
@@ -191,6 +197,102 @@ def test_the_page_is_on_the_loopback_interface_for_whoever_has_its_address(page,
     page.wait("document.getElementById('welcome-text').textContent !== ''")
     with pytest.raises(HTTPError, match="404"):
         urllib.request.urlopen(address.rsplit("/", 2)[0] + "/")
+
+
+class _Evil(BaseHTTPRequestHandler):
+    """A page of another origin in the same browser, which knows even the address of the search page."""
+
+    target = ""
+
+    def do_GET(self):
+        script = """
+            const tried = async (what) => { try { return String(await what()); } catch (error) { return "failed"; } };
+            const loaded = (tag, attribute) => new Promise((done) => {
+              const made = document.createElement(tag);
+              made.onload = () => done(tag === "iframe" ? made.contentDocument === null ? "closed" : "open" : "loaded");
+              made.onerror = () => done("failed");
+              made[attribute] = TARGET + (tag === "script" ? "app.js" : tag === "img" ? "icon.svg" : "");
+              document.body.append(made);
+            });
+            const forget = { method: "POST", body: '{"all": true}' };
+            const json = { ...forget, headers: { "Content-Type": "application/json" } };
+            globalThis.found = Promise.all([
+              tried(async () => (await fetch(TARGET + "api/privacy")).status),
+              tried(async () => (await fetch(TARGET + "api/forget", json)).status),
+              tried(async () => (await fetch(TARGET + "api/forget", { ...forget, mode: "no-cors" })).type),
+              loaded("script", "src"), loaded("img", "src"), loaded("iframe", "src"),
+            ]);
+        """
+        body = f"<!doctype html><body><script>{script.replace('TARGET', json.dumps(self.target))}</script>".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_page_of_another_origin_gets_and_changes_nothing(address, place, tmp_path):
+    """Even one that knows the token: nothing is read, run, framed or forgotten."""
+    with DeviceLog.open(place / "home" / "device.db", retention=None) as log:
+        log.log_impression("kept", np.zeros((1, len(FEATURES))))
+        before = log.stats().impressions
+    handler = type("Evil", (_Evil,), {"target": address})
+    with HTTPServer(("127.0.0.1", 0), handler) as server, browser(tmp_path) as page:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page.goto(f"http://localhost:{server.server_address[1]}/")
+        found = page.js("globalThis.found")
+        server.shutdown()
+    assert found == ["failed", "failed", "failed", "failed", "failed", "closed"]
+    with DeviceLog.open(place / "home" / "device.db", retention=None) as log:
+        assert log.stats().impressions == before
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_of_the_machine_gets_nothing(address, place):
+    """A program of another user lists processes, reads files and asks at the port."""
+    attack = """
+import os, pathlib, sys, urllib.request, urllib.error
+home, port, token = sys.argv[1:]
+found = []
+for path in (home, home + "/open.html", home + "/device.db", home + "/catalogue.db"):
+    try:
+        found.append(os.listdir(path) if os.path.isdir(path) else open(path, "rb").read())
+    except OSError as error:
+        pass
+for line in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        found += [line] if token.encode() in line.read_bytes() and line.parent.name != str(os.getpid()) else []
+    except OSError:
+        pass
+try:
+    found.append(urllib.request.urlopen(f"http://127.0.0.1:{port}/").read())
+except urllib.error.HTTPError as error:
+    found += [] if (error.code, error.read()) == (404, b"Not Found") else [error]
+print(found)
+"""
+    port, token = address.split(":")[2].split("/")[:2]
+    python = shutil.which("python3", path="/usr/bin") or sys.executable
+    told = subprocess.run(
+        [python, "-c", attack, str(place / "home"), port, token],
+        capture_output=True, text=True, check=True, user=65534, group=65534, extra_groups=[], env={}, cwd="/",
+    )  # fmt: skip
+    assert told.stdout.strip() == "[]"
+
+
+def test_two_at_once_search_and_log_in_the_same_folder(place, address):
+    with served(place) as second:
+        for url, query in ((address, "dough"), (second, "deliver")):
+            with urllib.request.urlopen(f"{url}api/search?q={query}") as answer:
+                id_ = json.loads(answer.read())["id"]
+            told = urllib.request.Request(
+                f"{url}api/shown", json.dumps({"id": id_}).encode(), {"Content-Type": "application/json"}
+            )
+            urllib.request.urlopen(told).close()
+    assert [text for text, _ in latest(place)][:2] == ["deliver", "dough"]
+    with urllib.request.urlopen(f"{address}api/status") as answer:
+        assert answer.status == 200
 
 
 def test_killed_it_leaves_a_log_and_an_index_that_open(tmp_path):

@@ -173,3 +173,15 @@ def test_words_match_their_plural_and_what_begins_so_but_no_middle():
     assert match(Query.of("a b"), "b a").phrase == 0
     assert match(Query.of("a b"), "b a").nearness == 1
     assert match(Query.of("tax return"), "tax" + " " * 61 + "return").nearness == 1 / 2
+
+
+@pytest.mark.process
+def test_a_clock_that_jumps_changes_no_more_than_how_recent_things_are(tmp_path):
+    with finder_over(tmp_path, {"a.txt": "pizza oven", "b.txt": "pizza"}) as finder:
+        document = finder.find("pizza oven")[0].document.id
+        for moment in (0.0, 4e9, -1e12, 1e300):
+            finder.index.catalogue.put_open(document, moment, 0, "pizza")
+            for now in (0.0, 4e9, 1e15):
+                results = finder.find("pizza", now=now)
+                assert sorted(map(file_of, results)) == ["a.txt", "b.txt"]
+                assert all(0 <= FEATURES["recently opened"]("", one) <= 1 for one in results)

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from fultr.app.background import Background
+from fultr.app.collector import Collector
 from fultr.app.match import match
 from fultr.app.ranking import CHOICES, DISPLAYED, EXPLORATION, Finder, Found, reasons
 from fultr.app.readers import KINDS
@@ -39,9 +40,12 @@ Asked: TypeAlias = dict[str, Any]
 class Api:
     """The functions behind the page's addresses."""
 
-    def __init__(self, finder: Finder, visits: Visits, background: Background) -> None:
-        """Answer from these."""
+    def __init__(
+        self, finder: Finder, visits: Visits, background: Background, collector: Collector | None = None
+    ) -> None:
+        """Answer from these; the collector is told of every search."""
         self._finder, self._visits, self._background = finder, visits, background
+        self._collector = collector or Collector()
 
     def routes(self) -> list[Route]:
         """The addresses, relative to the page's."""
@@ -71,12 +75,14 @@ class Api:
         text = str(asked.get("q", ""))[:_MOST_QUERY]
         kinds = tuple(kind for kind in str(asked.get("kinds", "")).split(",") if kind in KINDS)
         results = self._finder.find(text, Narrowed(kinds, _number(asked, "since"), _number(asked, "until")))
-        return {
+        answer = {
             "id": self._visits.searched(text, results),
             "version": results.version,
             "count": len(results),
             "results": self._listed(results, 0, DISPLAYED),
         }
+        self._collector.answered()
+        return answer
 
     def more(self, asked: Asked) -> Any:
         """The results below those that are shown at first."""

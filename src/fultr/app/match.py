@@ -137,5 +137,7 @@ def passage(found: Match, text: str) -> Passage:
         start = min((text.find(sign, start, best) + 1 or best for sign in " \n"), default=best)
     end = min(len(text), start + _PASSAGE)
     marks = [(one.start - start, one.end - start) for one in places if one.start >= start and one.end <= end]
-    line = "".join(" " if sign.isspace() or not sign.isprintable() else sign for sign in text[start:end])
+    line = text[start:end].replace("\n", " ")
+    if not line.isprintable():
+        line = "".join(" " if sign.isspace() or not sign.isprintable() else sign for sign in line)
     return Passage(line, marks)

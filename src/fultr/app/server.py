@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fultr.app.api import Api
 from fultr.app.background import Background
+from fultr.app.collector import Collector
 from fultr.app.home import Home
 from fultr.app.ranking import Finder
 from fultr.app.visits import Visits
@@ -108,6 +109,7 @@ def application(finder: Finder, visits: Visits, background: Background, token: s
             while True:
                 await asyncio.sleep(1)
                 await asyncio.to_thread(visits.settle)
+                await asyncio.to_thread(collector.look)
 
         async def personalise() -> None:
             while True:
@@ -118,13 +120,15 @@ def application(finder: Finder, visits: Visits, background: Background, token: s
                 await asyncio.sleep(_PERSONALISE)
 
         tasks = [asyncio.create_task(settle()), asyncio.create_task(personalise())]
-        yield
+        with collector.at_work():
+            yield
         for task in tasks:
             task.cancel()
         visits.finish()
 
+    collector = Collector()
     pages = [Route(f"/{path}", static(name, kind), methods=["GET"]) for path, (name, kind) in _STATIC.items()]
-    routes = [Mount(f"/{token}", routes=[*pages, *Api(finder, visits, background).routes()])]
+    routes = [Mount(f"/{token}", routes=[*pages, *Api(finder, visits, background, collector).routes()])]
     return _Guard(Starlette(routes=routes, lifespan=lifespan), token, port)
 
 

@@ -100,14 +100,18 @@ class Query:
         >>> Query.of("reports").forms(0), Query.of("tax").forms(0)
         (('reports', 'report'), ('tax', 'taxs', 'taxes'))
         """
-        word = self.words[i]
-        if len(word) < 3 or not word.isalpha():
-            return (word,)
-        if word.endswith("es") and word[:-2].endswith(("s", "x", "z", "ch", "sh")):
-            return (word, word[:-2])
-        if word.endswith("s") and not word.endswith("ss"):
-            return (word, word[:-1])
-        return (word, f"{word}s", f"{word}es") if word.endswith(("s", "x", "z", "ch", "sh")) else (word, f"{word}s")
+        return _forms(self.words[i])
+
+
+@lru_cache(maxsize=256)
+def _forms(word: str) -> tuple[str, ...]:
+    if len(word) < 3 or not word.isalpha():
+        return (word,)
+    if word.endswith("es") and word[:-2].endswith(("s", "x", "z", "ch", "sh")):
+        return (word, word[:-2])
+    if word.endswith("s") and not word.endswith("ss"):
+        return (word, word[:-1])
+    return (word, f"{word}s", f"{word}es") if word.endswith(("s", "x", "z", "ch", "sh")) else (word, f"{word}s")
 
 
 @dataclass(frozen=True)

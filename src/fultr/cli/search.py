@@ -115,8 +115,9 @@ def index(folders: tuple[Path, ...], excludes: tuple[str, ...], folder: Path | N
         say(f"{one_line(path, 400)}: {one_line(why)}")
     if len(changes.problems) > _SHOWN_PROBLEMS:
         say(f"and {len(changes.problems) - _SHOWN_PROBLEMS:,} more: fultr search status --problems")
+    files = "file" if changes.read == 1 else "files"
     say(
-        f"{changes.read:,} files read, {changes.moved:,} moved, {changes.removed:,} removed, {changes.unchanged:,} "
+        f"{changes.read:,} {files} read, {changes.moved:,} moved, {changes.removed:,} removed, {changes.unchanged:,} "
         f"unchanged; {count:,} documents in all"
     )
 
@@ -161,13 +162,16 @@ def find(query: str, why: bool, folder: Path | None, as_json: bool) -> None:
             for i, one in enumerate(results[:DISPLAYED])
         ]
         version = results.version
+        indexed = bool(finder.index.catalogue.folders())
     if as_json:
         print_json({"query": query, "version": version, "results": found})
         return
+    if not found:
+        say("Nothing found." if indexed else "Nothing is indexed yet: fultr search index FOLDER")
     for one in found:
         print(one_line(str(one["path"]), 400))
         print(f"    {one_line(str(one['passage']), 110)}")
-        if why and isinstance(one["why"], dict):
+        if why and isinstance(one["why"], dict) and one["why"]:
             print("    " + ", ".join(f"{name} {adds:+.2f}" for name, adds in list(one["why"].items())[:6]))
 
 
