@@ -28,6 +28,7 @@ from .federated.settings import FedAvg as FedAvg
 from .federated.settings import FedIPS as FedIPS
 from .federated.settings import LocalTraining as LocalTraining
 from .federated.settings import ServerOptimiser as ServerOptimiser
+from .learn.position_bias import PositionBias as PositionBias
 from .learn.ranker import UnbiasedRanker as UnbiasedRanker
 from .rankers.click_logs import score_pairs as score_pairs
 from .rankers.export import to_json as to_json

@@ -98,9 +98,10 @@ def numbered(name: str, values: Any, rows: int, where: Where = _in_table) -> tup
     [0, 1, 0]
     """
     column = column_of(name, np.array(values, object) if isinstance(values, (list, tuple)) else values, rows)
-    missing = np.array([value is None or value != value for value in column.tolist()], bool)
-    if missing.any():
-        raise FultrError(f"{where(name, int(np.argmax(missing)))}: expected an id, found none")
+    if column.dtype.kind not in "iubSU":  # which have no missing values
+        missing = np.array([value is None or value != value for value in column.tolist()], bool)
+        if missing.any():
+            raise FultrError(f"{where(name, int(np.argmax(missing)))}: expected an id, found none")
     if column.dtype.kind in "iubfSUmM":
         names, numbers = np.unique(column, return_inverse=True)
         return names, numbers.astype(np.int64)
@@ -237,9 +238,16 @@ def _check_ranks(page: Int64s, place: Int64s, order: Int64s, sessions: bool, whe
 
 def _same_features(values: Float32s) -> tuple[NDArray[Any], Int64s]:
     """A number for each distinct row of features: the first row that has them."""
-    whole = np.ascontiguousarray(values + np.float32(0))  # -0 is 0
-    keys = whole.view(np.dtype((np.void, whole.itemsize * whole.shape[1]))).ravel()
-    _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
+    from fultr.clicks.row_kernels import differ, fill_hashes  # compiled
+
+    words = np.ascontiguousarray(values + np.float32(0)).view(np.uint32)  # -0 is 0
+    hashes, different = np.empty(len(words), np.uint64), np.empty(len(words), bool)
+    fill_hashes(words, hashes)
+    _, first, codes = np.unique(hashes, return_index=True, return_inverse=True)
+    differ(words, first[codes], different)
+    if different.any():  # two rows with one hash: one table of millions of rows in a million
+        keys = words.view(np.dtype((np.void, 4 * words.shape[1]))).ravel()
+        _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
     position = np.empty(first.size, np.int64)
     position[np.argsort(first)] = np.arange(first.size)
     return np.sort(first), position[codes]

@@ -36,7 +36,7 @@ class Growth:
     """
 
     trees: int = 300
-    depth: int = 5
+    depth: int = 4
     rate: float = 0.1
     bins: int = 64
     columns: float = 0.5

@@ -27,8 +27,8 @@ class Network:
     """
 
     hidden: int = 32
-    rate: float = 0.003
-    decay: float = 0.3
+    rate: float = 0.001
+    decay: float = 0.1
     batch: int = 64
     epochs: int = 60
     patience: int = 5
@@ -58,13 +58,14 @@ class Units:
 
 @one_blas_thread()
 def trained_units(
-    pooled: Pooled, features: Float32s, train: Int64s, held_out: Int64s, how: Network, seed: int
+    pooled: Pooled, features: Float32s, linear: Float64s, train: Int64s, held_out: Int64s, how: Network, seed: int
 ) -> Units:
     """Train on some queries of a log, for as many epochs as others say.
 
     Args:
         pooled: the log.
         features: of its pairs, scaled to mean 0 and variance 1.
+        linear: weights of the linear ranker that training starts from, [features]; hidden units add nothing at first.
         train: queries to train on.
         held_out: queries to judge by; with none, the last epoch counts.
         how: settings.
@@ -73,14 +74,15 @@ def trained_units(
     width = features.shape[1]
     random = generator(seed, Purpose.INITIAL_WEIGHTS)
     parts = [
-        np.zeros(width, np.float32),
+        linear.astype(np.float32),
         random.standard_normal((how.hidden, width), np.float32) * np.float32((2 / width) ** 0.5),
         random.standard_normal(how.hidden, np.float32),
         np.zeros(how.hidden, np.float32),
     ]
     means, squares = [np.zeros_like(part) for part in parts], [np.zeros_like(part) for part in parts]
     other, at = pooled.take(held_out), pooled.rows(held_out)
-    best = (-np.inf, 0, [part.copy() for part in parts])
+    told = _likelihood(other, _scores(features[at], parts)[0], how.limit) if held_out.size else 0.0
+    best = (told, 0, [part.copy() for part in parts])
     shuffle, step = generator(seed, Purpose.LAMBDA_BATCHES), 0
     for epoch in range(1, how.epochs + 1):
         order = shuffle.permutation(train)
@@ -97,8 +99,8 @@ def trained_units(
             best = (told, epoch, [part.copy() for part in parts])
         if epoch - best[1] >= how.patience:
             break
-    linear, hidden, bias, output = (part.astype(np.float64) for part in best[2])
-    return Units(linear, hidden, bias, output, best[0], best[1])
+    skip, hidden, bias, output = (part.astype(np.float64) for part in best[2])
+    return Units(skip, hidden, bias, output, best[0], best[1])
 
 
 def _scores(features: Float32s, parts: list[Float32s]) -> tuple[Float64s, Float32s]:

@@ -79,7 +79,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         *,
         propensity: Any = "auto",
         normalise: Literal["none", "query"] = "none",
-        folds: int = 3,
+        folds: int = 5,
         random_state: int = 0,
         n_jobs: int | None = None,
     ) -> None:

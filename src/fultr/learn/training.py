@@ -24,7 +24,6 @@ from fultr.rankers.model import ModelSettings
 LIMIT = 100.0  # of how much a query counts, see `add_pulls`
 RIDGES = (3.0, 30.0, 300.0, 3000.0)  # that a linear ranker may have
 FEW_QUERIES = 10  # with clicks: below, nothing is held out
-BASE_RIDGE = 30.0  # of the linear ranker that trees are added to
 UNCHOSEN_TREES = 30  # grown where nothing is held out
 
 
@@ -82,23 +81,28 @@ def likelihood(pooled: Pooled, scores: Float64s) -> tuple[float, float]:
 def fit_linear(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | None, seed: int) -> Fitted:
     """A linear ranker whose ridge is chosen on held-out queries."""
     scaled = Scaled.of(pooled.features)
+    told, ridge, weights = _ridged(pooled, scaled, folds)
+    report = _held_out(pooled, folds, told) if folds[0][1].size else None
+    mean = (np.mean(weights, axis=0) / scaled.spread).astype(np.float32)
+    return Fitted(ModelSettings("linear"), mean, report, {"ridge": ridge})
+
+
+def _ridged(pooled: Pooled, scaled: Scaled, folds: list[tuple[Int64s, Int64s]]) -> tuple[float, float, list[Float64s]]:
+    """The best held-out likelihood per click, the ridge that gave it, and the weights of each fold's linear ranker."""
     rows = [(pooled.take(train), pooled.rows(train), pooled.take(other), pooled.rows(other)) for train, other in folds]
-    told = []
     starts: list[Float64s | None] = [None] * len(rows)
-    held = folds[0][1].size > 0
-    for ridge in reversed(RIDGES) if held else RIDGES[2:3]:
+    best = (-np.inf, 0.0, [np.zeros(0)])
+    for ridge in reversed(RIDGES) if folds[0][1].size else RIDGES[2:3]:
         sums = np.zeros(2)
         for i, (own, at, other, other_at) in enumerate(rows):
             weights = linear_weights(own, scaled.values[at], ridge, LIMIT, starts[i])
-            starts[i] = weights
             sums += likelihood(other, scaled.values[other_at] @ weights)
-        told.append((sums[0] / max(sums[1], 1e-12), ridge, [start for start in starts if start is not None]))
-        if len(told) > 1 and told[-1][0] < told[-2][0]:
+            starts[i] = weights
+        told = sums[0] / max(sums[1], 1e-12)
+        if told <= best[0]:
             break
-    best = max(told, key=lambda one: one[0])
-    weights = np.mean(best[2], axis=0) / scaled.spread
-    report = _held_out(pooled, folds, best[0]) if held else None
-    return Fitted(ModelSettings("linear"), weights.astype(np.float32), report, {"ridge": best[1]})
+        best = (told, ridge, [start for start in starts if start is not None])
+    return best
 
 
 def fit_trees(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | None, seed: int) -> Fitted:
@@ -109,17 +113,17 @@ def fit_trees(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int |
         growth = Growth(limit=LIMIT, trees=UNCHOSEN_TREES)
     binned = Binned.of(pooled.features, growth.bins, threads)
     scaled = Scaled.of(pooled.features)
-    linear, forests = [], []
-    for i, (train, other) in enumerate(folds):
-        part, rows = pooled.take(train), pooled.rows(train)
-        linear.append(linear_weights(part, scaled.values[rows], BASE_RIDGE, LIMIT))
-        forests.append(grown(pooled, binned, scaled.values @ linear[-1], train, other, growth, seed + i, threads))
+    _, ridge, linear = _ridged(pooled, scaled, folds)
+    forests = [
+        grown(pooled, binned, scaled.values @ linear[i], train, other, growth, seed + i, threads)
+        for i, (train, other) in enumerate(folds)
+    ]
     weights, model = forest_of(forests, pooled.features.shape[1], growth.depth)
     weights[: pooled.features.shape[1]] = np.mean(linear, axis=0) / scaled.spread
     clicks = [likelihood(pooled.take(other), np.zeros(pooled.rows(other).size))[1] for _, other in folds]
     held_out = [forest.held_out[forest.best] for forest in forests]
     report = _held_out(pooled, folds, float(np.average(held_out, weights=clicks))) if held else None
-    return Fitted(model, weights, report, {"trees": [forest.best for forest in forests]})
+    return Fitted(model, weights, report, {"ridge": ridge, "trees": [forest.best for forest in forests]})
 
 
 def forest_of(forests: list[Trees], features: int, depth: int) -> tuple[Float32s, ModelSettings]:
@@ -141,8 +145,10 @@ def fit_mlp(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | N
     scaled = Scaled.of(pooled.features)
     how = Network(limit=LIMIT)
     held = folds[0][1].size > 0
+    _, ridge, linear_parts = _ridged(pooled, scaled, folds)
+    values = scaled.values.astype(np.float32)
     parts: list[Units] = [
-        trained_units(pooled, scaled.values.astype(np.float32), train, other, how, seed + i)
+        trained_units(pooled, values, linear_parts[i], train, other, how, seed + i)
         for i, (train, other) in enumerate(folds)
     ]
     share = 1 / len(parts)
@@ -155,7 +161,7 @@ def fit_mlp(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | N
     clicks = [likelihood(pooled.take(other), np.zeros(pooled.rows(other).size))[1] for _, other in folds]
     told = [part.held_out for part in parts]
     report = _held_out(pooled, folds, float(np.average(told, weights=clicks))) if held else None
-    return Fitted(model, weights, report, {"epochs": [part.epochs for part in parts]})
+    return Fitted(model, weights, report, {"ridge": ridge, "epochs": [part.epochs for part in parts]})
 
 
 def _held_out(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], found: float) -> tuple[float, float]:
