@@ -343,8 +343,11 @@ def test_programs_and_links_are_not_started(tmp_path):
     script = tmp_path / "run.sh"
     script.write_text("#!/bin/sh")
     script.chmod(0o700)
-    with pytest.raises(FultrError, match="is a program"):
-        launch(str(script))
+    for name in ("a.desktop", "b.JAR", "c.url", "d.Terminal"):
+        (tmp_path / name).write_text("x")
+    for program in (script, *(tmp_path / name for name in ("a.desktop", "b.JAR", "c.url", "d.Terminal"))):
+        with pytest.raises(FultrError, match="is a program"):
+            launch(str(program))
     (tmp_path / "link.txt").symlink_to(script)
     for name in ("link.txt", "none.txt"):
         with pytest.raises(FultrError, match="no longer there"):

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -299,13 +300,17 @@ def launch(path: str) -> None:
     opener = "open" if sys.platform == "darwin" else "xdg-open"
     if shutil.which(opener) is None:
         raise FultrError(f"{opener} is not installed, which opens files in their applications")
-    subprocess.Popen(
+    process = subprocess.Popen(
         [opener, path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
+    threading.Thread(target=process.wait, daemon=True).start()  # so that nothing is left of it when it has ended
 
 
-_PROGRAMS = (".desktop", ".exe", ".bat", ".cmd", ".command", ".app")
+_PROGRAMS = frozenset(
+    """.app .appimage .bat .cmd .command .desktop .exe .jar .jnlp .scpt .terminal .tool .url .webloc
+    .workflow""".split()  # noqa: SIM905
+)
 _PROGRAMS_OF_WINDOWS = frozenset(
     """.com .cpl .hta .inf .jar .js .jse .lnk .msc .msi .msp .pif .ps1 .py .pyw .pyz .reg .scf .scr .sct .url .vb .vbe
     .vbs .website .ws .wsc .wsf .wsh .xll .settingcontent-ms""".split()  # noqa: SIM905
