@@ -11,10 +11,11 @@ from help.click_logs import BAD_LOGS, answers, random_log, simulated_log
 
 from fultr.cli.estimate import as_dict
 from fultr.clicks.bootstrap import bootstrap, units_of, usual_unit
-from fultr.clicks.diagnosis import diagnose, identifiability, weights_of
+from fultr.clicks.diagnosis import diagnose
 from fultr.clicks.examination.methods import METHODS, examination_by
+from fultr.clicks.identifiability import identifiability
 from fultr.clicks.impressions import ImpressionLog
-from fultr.clicks.trust_check import trust_bias
+from fultr.clicks.weights import weights_of
 from fultr.core.errors import FultrError
 
 TRUTH = 1 / np.arange(1.0, 6)
@@ -128,36 +129,6 @@ def test_failed_draws_are_counted():
     assert 0 < drawn.failed < 100
     assert len(drawn.values) == 100 - drawn.failed
     assert bootstrap(log, sometimes, draws=0).interval() is None
-
-
-@pytest.mark.slow
-def test_trust_bias_is_seen_where_it_is_and_only_there():
-    """Over 12 logs each: the mean excess is 0 within 4 standard errors, or far above.
-
-    With 1,000 queries documents have few clicks: were the pages not halved, the excess would be .18 without trust bias.
-    """
-    for trust, queries in ((0.0, 100), (0.0, 1000), (0.3, 100)):
-        excess = []
-        seen = 0
-        for seed in range(12):
-            log = simulated_log(seed, examination=TRUTH, queries=queries, versions=3, trust=trust)
-            found = trust_bias(log, examination_by("all-pairs", log.cells()), draws=50, seed=seed)
-            assert found is not None
-            excess.append(found.excess)
-            seen += found.seen
-        error = np.std(excess, ddof=1) / 12**0.5
-        if trust:
-            assert np.mean(excess) > 6 * error
-            assert seen >= 10
-        else:
-            assert abs(np.mean(excess)) < 4 * error
-            assert seen <= 3
-
-
-def test_trust_bias_is_not_guessed_from_few_clicks():
-    assert trust_bias(simulated_log(0, examination=TRUTH, pages=200), TRUTH) is None
-    assert trust_bias(simulated_log(0, examination=TRUTH, versions=1), TRUTH) is None
-    assert trust_bias(simulated_log(0, examination=np.ones(1), pages=100), np.ones(1)) is None
 
 
 def reasons(log: ImpressionLog, **options) -> tuple[str, str, str]:

@@ -9,8 +9,22 @@ import numpy as np
 from fultr.clicks.examination.document_em import document_em
 from fultr.clicks.examination.harvesting import adjacent_pairs, all_pairs, pair_counts
 from fultr.clicks.impressions import ImpressionLog
+from fultr.study.click_scenarios import Scenario
 
 POOL = 8  # documents that a query has
+
+CLEAN = Scenario(versions=5)
+"""A log that follows the position-based model; what follows are logs that do not, each in one way."""
+LEARNT = Scenario(learning=1.0, updates=50)
+"""Clicks move documents up."""
+LEARNT_ONCE = Scenario(learning=1.0, updates=1, queries=1000)
+"""A ranker was replaced by one that had learnt from the clicks on it."""
+TRUSTING = Scenario(versions=5, trust=0.4)
+"""Users trust high ranks."""
+CASCADING = Scenario(versions=5, scans=True, continues=0.6)
+"""Users scan down, and stop at four in ten clicks."""
+UNEVEN = Scenario(versions=5, contrast=0.5)
+"""Users look further down for some queries than for others: the curve is right on average."""
 
 
 def simulated_log(

@@ -35,6 +35,8 @@ _BASELINES = ("rank", "document")
 @click.option("--separator", help="What separates documents, and clicks, within a column.  [default: detected]")
 @click.option("--smoothing", default=1.0, show_default=True,
               help="With --held-out: extra impressions per document, clicked at the rate of its query.")  # fmt: skip
+@click.option("--unordered", is_flag=True,
+              help="The lines are not in the order of time: leave out the check that needs it.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option("--figure", type=PATH, help="Draw the curve: FILE.png, FILE.svg or FILE.pdf.")
 @json_option
@@ -46,6 +48,7 @@ def estimate(
     over: str | None,
     separator: str | None,
     smoothing: float,
+    unordered: bool,
     seed: int,
     figure: Path | None,
     as_json: bool,
@@ -65,6 +68,10 @@ def estimate(
     \b
       cats    d17,d4,d23    0,1,0
       cats    d4,d17        1,0
+
+    Lines are taken to be in the order of time, at least those of the same query: a ranker that learnt from these very
+    clicks moves documents up after lucky ones, which makes low ranks seem examined too often, and only the order shows
+    it. If the lines have no order, say --unordered; the answer is then "trust with care" at best.
 
     A document is clicked if it is examined and relevant. The methods differ in how they tell the two apart:
 
@@ -93,9 +100,10 @@ def estimate(
     with working("Reading"):
         log = read_click_log(clicklog, separator=separator)
         other = None if held_out is None else read_click_log(held_out, separator=separator)
-    with progress_bar(2 * draws, "Bootstrap") as done:
+    options: dict[str, Any] = {"over": over, "draws": draws, "seed": seed, "ordered": not unordered}
+    with progress_bar(draws, "Bootstrap") as done:
         try:
-            found = diagnose(log, cast(Any, method), over=cast(Any, over), draws=draws, seed=seed, on_draw=done)
+            found = diagnose(log, cast(Any, method), **options, on_draw=done)
         except FultrError as error:
             raise FultrError(f"{clicklog}: {error}") from None
     models: dict[str, Prediction] = {}
@@ -170,7 +178,17 @@ def as_dict(found: Diagnosis) -> dict[str, Any]:
         },
         "weights": asdict(found.weights),
         "identifiability": {**asdict(found.identifiability), "moved_share": found.identifiability.moved_share},
-        "trust_bias": None if found.trust_bias is None else asdict(found.trust_bias),
+        "ordered": found.ordered,
+        "feedback": None if found.feedback is None else {**asdict(found.feedback), "seen": found.feedback.seen},
+        "trust_bias": None if found.trust_bias is None else {**asdict(found.trust_bias), "seen": found.trust_bias.seen},
+        "stopping": None if found.stopping is None else {**asdict(found.stopping), "seen": found.stopping.seen},
+        "affine": None
+        if found.affine is None
+        else {
+            "alpha": found.affine.alpha.tolist(),
+            "beta": found.affine.beta.tolist(),
+            "share": found.affine.share.tolist(),
+        },
         "conclusion": asdict(found.conclusion),
     }
 
@@ -200,45 +218,96 @@ def _unseen(log: ImpressionLog, other: ImpressionLog) -> float:
 
 
 def _print_estimate(path: Path, log: ImpressionLog, found: Diagnosis) -> None:
-    import numpy as np
-
-    interval, rates = found.draws.interval(), _rates(log)
-    heads = ["rank", "click rate", "examination", "95% interval", *found.others, "weight", "of clicks", "of weight"]
+    interval, rates, affine = found.draws.interval(), _rates(log), found.affine
+    heads = ["rank", "clicked", "examined", "95% interval", *found.others, *(("alpha", "beta") if affine else ())]
     rows = []
     for k, p in enumerate(found.examination):
         span = "" if interval is None else f"{interval[0][k]:.3f} to {interval[1][k]:.3f}"
         others = [f"{values[k]:.3f}" for values in found.others.values()]
-        shares = [f"{found.weights.click_share[k]:.1%}", f"{found.weights.weight_share[k]:.1%}"]
+        others += [f"{affine.alpha[k]:.3f}", f"{affine.beta[k]:.3f}"] if affine else []
         weight = f"{1 / p:.2f}" if p > 0 else "none"
-        rows.append([f"{k + 1}", f"{rates[k]:.4f}", f"{p:.3f}", span if k else "", *others, weight, *shares])
+        rows.append([f"{k + 1}", f"{rates[k]:.3f}", f"{p:.3f}", span if k else "", *others, weight])
     sizes = _sizes(log)
     users = "" if sizes["users"] is None else f"{sizes['users']:,} users, "
-    print(
+    _tell(
         f"{path}: {log.impressions:,} pages of {'up to ' if not log.shown.all() else ''}{log.ranks} documents, {users}"
         f"{sizes['queries']:,} queries, {log.pairs:,} query-document pairs, {sizes['clicks']:,} clicks"
     )
     drawn = f"; bootstrap over {found.draws.over}" if interval is not None else ""
-    print_table([heads, *rows], title=f"Examination relative to rank 1, by {found.method}{drawn}")
-    weights, known, bias = found.weights, found.identifiability, found.trust_bias
-    print(
-        f"Interventions  {known.moved:,} of {known.documents:,} documents ({known.moved_share:.0%}) were shown at "
-        f"several ranks; they make up {known.moved_impressions:.0%} of what was displayed"
+    print(f"\nExamination relative to rank 1, by {found.method}{drawn}")
+    print_table([[*heads, "weight"], *rows])
+    weights, known = found.weights, found.identifiability
+    _tell(
+        f"{known.moved:,} of {known.documents:,} documents ({known.moved_share:.0%}) were shown at "
+        f"several ranks; they make up {known.moved_impressions:.0%} of what was displayed",
+        "Interventions",
     )
     if known.relevance_by_rank is not None:
-        print(f"Confounding    rank correlation of a document's relevance with its rank {known.relevance_by_rank:+.2f}")
-    print(
-        f"Weights        {weights.clicks:,} clicks count as {weights.effective:,.0f}; the largest weight is "
-        f"{weights.largest:.2f}, at rank {weights.largest_rank}; the heaviest 1% of clicks carry "
-        f"{weights.heaviest_share:.1%} of the weight"
+        _tell(f"rank correlation of a document's relevance with its rank {known.relevance_by_rank:+.2f}", "Confounding")
+    shares = ", ".join(f"{100 * share:.0f}" for share in weights.weight_share)
+    _tell(
+        f"{weights.clicks:,} clicks count as {weights.effective:,.0f}; the largest weight is {weights.largest:.2f}, at "
+        f"rank {weights.largest_rank}; the heaviest 1% of clicks carry {weights.heaviest_share:.1%} of the weight; "
+        f"each rank's share of it, in per cent: {shares}",
+        "Weights",
     )
+    _print_checks(found)
+
+
+def _print_checks(found: Diagnosis) -> None:
+    """What was measured of how rankers and users behave."""
+    import numpy as np
+
+    moved, bias, stops, affine = found.feedback, found.trust_bias, found.stopping, found.affine
+    if moved is None:
+        _tell("cannot be measured in this log" if found.ordered else "cannot be measured without order", "Feedback")
+    elif moved.ratio is None:
+        told = "do not follow" if not moved.seen else "follow"
+        _tell(f"rank changes {told} clicks; {moved.once:.0%} of what is compared moved once", "Feedback")
+    else:
+        _tell(
+            f"before moving up, a document's clicks at the same rank are {moved.ratio:.2f} times those before moving "
+            f"down; 1 if rank changes do not follow clicks; {moved.once:.0%} of what is compared moved once",
+            "Feedback",
+        )
     if bias is None:
-        print("Trust bias     cannot be measured in this log")
+        _tell("cannot be measured in this log", "Trust bias")
     else:
         low, high = bias.interval
-        print(
-            f"Trust bias     clicks of less relevant documents fall {bias.more:+.0%} further with rank "
-            f"({np.expm1(low):+.0%} to {np.expm1(high):+.0%}); 0% if a position-based model holds"
+        shown = "none" if bias.hidden is None else f"one that puts the curve off by {bias.hidden:.0%} or more"
+        _tell(
+            f"clicks of less relevant documents fall {bias.more:+.1%} further with rank ({np.expm1(low):+.1%} to "
+            f"{np.expm1(high):+.1%}); 0% if a position-based model holds; this log would have shown {shown}",
+            "Trust bias",
         )
+    if stops is None:
+        _tell("cannot be measured in this log", "Cascade")
+    else:
+        _tell(
+            f"after a click, users look at what is below {stops.continues:.2f} times as often as without it "
+            f"({stops.interval[0]:.2f} to {stops.interval[1]:.2f}); 1 if a position-based model holds",
+            "Cascade",
+        )
+    if affine is not None:
+        _tell(
+            f"with alpha and beta, clicks are alpha times relevance plus beta, which would be {affine.share[0]:.0%} of "
+            f"the clicks at rank 1; beta is 0 if a position-based model holds",
+            "Affine",
+        )
+
+
+def _tell(text: str, title: str = "", bullet: str = "") -> None:
+    """Print a paragraph, on a terminal wrapped to its width, with a title or a bullet in front of it."""
+    import shutil
+    import sys
+    from textwrap import fill
+
+    start = f"{title:15}" if title else bullet
+    if not sys.stdout.isatty():
+        print(start + text)
+        return
+    width = shutil.get_terminal_size().columns
+    print(fill(text, width, initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False))
 
 
 def _print_held_out(log: ImpressionLog, other: ImpressionLog, models: dict[str, Prediction], method: str) -> None:
@@ -254,7 +323,7 @@ def _print_held_out(log: ImpressionLog, other: ImpressionLog, models: dict[str, 
     print_table(rows, title=f"{title}; perplexity: mean, and at each rank")
     for base in _BASELINES:
         found = gain(models[method], models[base], other)
-        print(
+        _tell(
             f"Gain of {method} over the click rate of the {base}: {found.mean:+.4f} per page, standard error "
             f"{found.by_page:.4f} over pages, {found.by_query:.4f} over queries"
         )
@@ -267,6 +336,6 @@ def _print_conclusion(found: Diagnosis) -> None:
         if title and lines:
             print(f"{title}:")
         for line in lines:
-            print(f"  - {line}")
+            _tell(line, bullet="  - ")
     if found.examination.min() > 0 and said.answer != "do not trust":
         print(f"As propensities: {','.join(f'{min(p, 1.0):.4g}' for p in found.examination)}")

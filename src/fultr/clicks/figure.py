@@ -63,12 +63,16 @@ def _examination(axes: Axes, found: Diagnosis, click_rate: Float64s) -> None:
         colour, marker = _LOOKS[other]
         open_marker: dict[str, Any] = dict(marker=marker, markerfacecolor="white", markersize=5)
         axes.plot(ranks, values, color=PALETTE[colour], linestyle="--", label=_NAMES[other], **open_marker)
+    if found.affine is not None and found.trust_bias is not None and found.trust_bias.seen:
+        looks: dict[str, Any] = dict(color=PALETTE["green"], linestyle="-.", marker="x", markersize=5)
+        axes.plot(ranks, found.affine.alpha, label="affine, by relevance alone (alpha)", **looks)
     if click_rate[0] > 0:
         label = "click rate relative to rank 1"
         axes.plot(ranks, click_rate / click_rate[0], color=PALETTE["grey"], linestyle=":", marker="v", label=label)
     axes.legend(frameon=False)
     axes.set_ylim(0, None)
     axes.set_title("Examination relative to rank 1", loc="left")
+    axes.set_title(found.conclusion.answer, loc="right", color=PALETTE["grey"])
     _ranks(axes, ranks.size)
 
 

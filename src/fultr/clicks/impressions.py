@@ -164,7 +164,7 @@ class ImpressionLog:
         return list(zip(self.query_names[self.query_of_pair].tolist(), self.document_names.tolist(), strict=True))
 
     @cached_property
-    def _cell_of_entry(self) -> tuple[Int64s, Int64s]:
+    def cell_of_entry(self) -> tuple[Int64s, Int64s]:
         """Distinct pair * K + rank, ascending, and for each displayed document in turn which of them it is."""
         entries = (self.documents.astype(np.int64) * self.ranks + np.arange(self.ranks))[self.shown]
         cells, inverse = np.unique(entries, return_inverse=True)
@@ -176,7 +176,7 @@ class ImpressionLog:
         Args:
             times: how often each impression counts, [impressions]; once if None.
         """
-        cells, inverse = self._cell_of_entry
+        cells, inverse = self.cell_of_entry
         weights = np.ones(self.shown.sum()) if times is None else np.repeat(times, self.shown.sum(axis=1))
         shown = summed(weights, inverse, cells.size)
         clicked = summed(weights * self.clicks[self.shown], inverse, cells.size)
