@@ -20,7 +20,7 @@ ATTRACTION = np.array([0.4, 0.2, 0.7, 0.3])
 
 
 def simulated(continues: float, base: np.ndarray) -> ClickLog:
-    sessions = Sessions(queries=1, clicks=10**6, most=20)
+    sessions = Sessions(queries=1, clicks=10**6, most_sessions=20)
     clients = np.arange(len(base))
     return simulate_clicks(
         Cascade(continues), ATTRACTION[np.newaxis], base, clients, sessions=sessions, seed=1, round_=0

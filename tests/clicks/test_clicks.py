@@ -106,15 +106,15 @@ def test_the_session_under_way_is_finished_and_sessions_stop_at_enough_clicks():
 
 
 def test_a_cap_on_sessions_leaves_clients_with_fewer_clicks_or_none():
-    *_, log = make_log(clients=400, sessions=Sessions(most=2))
+    *_, log = make_log(clients=400, sessions=Sessions(most_sessions=2))
     assert (np.diff(log.offsets) <= 2).all()
     assert (log.clicks_by_client() == 0).any()
-    *_, log = make_log(clients=50, sessions=Sessions(most=7), other=0.0, gamma=50.0)
+    *_, log = make_log(clients=50, sessions=Sessions(most_sessions=7), other=0.0, gamma=50.0)
     assert np.diff(log.offsets).max() == 7
 
 
 def test_queries_are_drawn_uniformly_and_without_replacement():
-    sessions = Sessions(queries=5, clicks=400, most=400)
+    sessions = Sessions(queries=5, clicks=400, most_sessions=400)
     _, shown, *_, log = make_log(clients=600, sessions=sessions)
     distinct = [np.unique(log.queries[a:b]).size for a, b in zip(log.offsets[:-1], log.offsets[1:], strict=True)]
     assert set(distinct) == {5}  # some hundred sessions see each of five queries
@@ -123,7 +123,7 @@ def test_queries_are_drawn_uniformly_and_without_replacement():
     counts = np.bincount(drawn, minlength=shown.queries)
     expected = 600 * 5 / shown.queries
     assert abs(((counts - expected) ** 2 / expected).sum() / shown.queries - 1) < 4 * np.sqrt(2 / shown.queries)
-    repeated = Sessions(queries=5, clicks=400, most=400, replacement=True)
+    repeated = Sessions(queries=5, clicks=400, most_sessions=400, replacement=True)
     *_, log = make_log(clients=600, sessions=repeated)
     distinct = [np.unique(log.queries[a:b]).size for a, b in zip(log.offsets[:-1], log.offsets[1:], strict=True)]
     assert min(distinct) < 5

@@ -39,7 +39,7 @@ def test_trust_needs_attraction(name):
 def test_the_kind_of_a_query_decides_and_is_the_same_in_all_versions():
     """Click rates by kind, within 4 standard errors; queries 2 and 3 are queries 0 and 1 of a second version."""
     attraction, clients = np.full((4, 3), 0.5), np.arange(4000)
-    base, sessions = examination(np.ones(4000), 3), Sessions(queries=2, clicks=10**6, most=20)
+    base, sessions = examination(np.ones(4000), 3), Sessions(queries=2, clicks=10**6, most_sessions=20)
     model = Contextual(0.5)
     log = simulate_clicks(model, attraction, base, clients, sessions=sessions, seed=1, round_=0, versions=2)
     given = model.examination_given_clicks(base, log)

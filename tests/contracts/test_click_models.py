@@ -104,7 +104,7 @@ def simulated(
     most: int = 40,
     queries: int = 1,
 ) -> ClickLog:
-    sessions = Sessions(queries=queries, clicks=clicks, most=most)
+    sessions = Sessions(queries=queries, clicks=clicks, most_sessions=most)
     model = click_model_of(users)
     return simulate_clicks(model, np.array(attraction), base, clients, sessions=sessions, seed=5, round_=2)
 

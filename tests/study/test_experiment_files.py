@@ -15,6 +15,7 @@ from fultr.core.settings import leaves
 from fultr.core.toml import parse_toml
 from fultr.study.experiment_files import packaged, parse_experiment, read_experiment
 from fultr.study.settings import RunSettings
+from fultr.study.sizing import resized
 
 GOOD = """\
 title = "Mine"
@@ -93,10 +94,10 @@ def test_lines_expand_and_are_tuned_as_declared():
 
 
 def test_resizing_keeps_the_ratio_of_rounds():
-    mine = parse_experiment(GOOD, "mine").resized(rounds=10, repeats=2)
+    mine = resized(parse_experiment(GOOD, "mine"), rounds=10, repeats=2)
     first = mine.lines[0]
-    assert (mine.repeats, first.settings.rounds, dict(first.tuned_at)["rounds"]) == (2, 50, 10)
-    assert first.settings.evaluate_every == 5
+    assert (mine.repeats, first.settings.rounds, dict(first.tuned_at)["rounds"]) == (2, 10, 2)
+    assert first.settings.evaluate_every == 1
 
 
 @pytest.mark.parametrize(

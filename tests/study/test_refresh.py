@@ -196,7 +196,7 @@ def test_pairs_swap_neighbours():
 
 def test_exploration_shows_clients_their_own_queries(data):
     """The queries of a client do not depend on exploration, so that runs can be compared impression by impression."""
-    options = dict(clients=200, rounds=1, evaluate_every=1, sessions=Sessions(2, clicks=1, most=1))
+    options = dict(clients=200, rounds=1, evaluate_every=1, sessions=Sessions(2, clicks=1, most_sessions=1))
     plain_run = simulate(data, ALGORITHM, **options)
     run = simulate(data, ALGORITHM, showing=Showing(None, "plackett-luce", 1.0), **options)
     np.testing.assert_allclose(run.online.policy, plain_run.online.policy, atol=0.05)

@@ -223,7 +223,7 @@ def test_killing_it_at_any_moment_loses_nothing(data, tmp_path):
 
 def test_averages_divide_by_the_cohort_or_by_those_who_had_a_click(data):
     """With one session each, most clients have no click; dividing by repliers gives a longer first step."""
-    options = dict(clients=200, rounds=1, sessions=Sessions(most=1), click_model=ClickModel(gamma=2.0))
+    options = dict(clients=200, rounds=1, sessions=Sessions(most_sessions=1), click_model=ClickModel(gamma=2.0))
     cohort = simulate(data, FedIPS(), **options).ranker.weights.astype(np.float64)
     repliers = simulate(data, FedIPS(average_over="repliers"), **options).ranker.weights.astype(np.float64)
     shares = repliers / cohort

@@ -24,7 +24,7 @@ from fultr.cli.options import (
     settings_options,
     workers_option,
 )
-from fultr.cli.outcomes import list_experiments, missing_runs, print_outcomes, show_status, tally, took
+from fultr.cli.outcomes import announce, list_experiments, missing_runs, print_outcomes, show_status, tally, took
 from fultr.cli.stopping import resumable
 from fultr.core.errors import FultrError
 from fultr.study.settings import RunSettings
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from fultr.study.reproduce import Plan, Progress
     from fultr.study.store import Source
 
-QUICK = {"repeats": 3, "rounds": 100}
 SAMPLE = 3
-QUICK_DATA = "synthetic"
 _REPORT_PAUSE = 30  # between two reports on the way, in times that the last one took: the cores wait meanwhile
 
 
@@ -104,7 +102,11 @@ def run(
 @click.option("--data", "sources", multiple=True, metavar="NAME=FOLDER",
               help="A data set in LETOR format to use instead of the generated ones; may be repeated.")  # fmt: skip
 @reading_options
-@click.option("--quick", is_flag=True, help="3 repeats of 100 rounds on a small generated data set: some minutes.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="3 repeats of 100 rounds, small cohorts and grids, on a small generated data set: some minutes.",
+)
 @click.option("--repeats", type=click.IntRange(min=1), help="Repeats of every run.  [default: the experiment's]")
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of federated training.  [default: the experiment's]")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of everything random.  [default: the experiment's]")
@@ -172,6 +174,7 @@ def reproduce(
     """
     from fultr.study.reproduce import Plan
     from fultr.study.saved import saved_experiments
+    from fultr.study.sizing import QUICK_DATA
 
     folder = out or Path("out/quick" if quick else "out/saved" if origin else "out/paper")
     if status:
@@ -257,11 +260,12 @@ def _resized(
     experiments: list[Experiment], *, quick: bool, repeats: int | None, rounds: int | None, seed: int | None
 ) -> list[Experiment]:
     """The experiments in the size that is asked for."""
-    repeats = QUICK["repeats"] if quick and repeats is None else repeats
-    rounds = QUICK["rounds"] if quick and rounds is None else rounds
-    sized = [experiment.resized(rounds=rounds, repeats=repeats) for experiment in experiments]
-    if quick:
-        sized = [replace(experiment, tuning_steps=0) for experiment in sized]
+    from fultr.study.sizing import QUICK_REPEATS, QUICK_ROUNDS, resized
+    from fultr.study.sizing import quick as made_quick
+
+    repeats = QUICK_REPEATS if quick and repeats is None else repeats
+    rounds = QUICK_ROUNDS if quick and rounds is None else rounds
+    sized = [resized(made_quick(e) if quick else e, rounds=rounds, repeats=repeats) for e in experiments]
     return sized if seed is None else [replace(experiment, seed=seed) for experiment in sized]
 
 
@@ -299,6 +303,8 @@ def _do(plan: Plan, *, as_json: bool, save: Path | None = None) -> None:
             for source in plan.sources_of(experiment):
                 source.fingerprints()
     make_folder(plan.folder)
+    if not as_json:
+        announce(plan)
     with resumable(lambda: f"finished runs are kept in {plan.folder}, and the same command resumes"):
         outcomes, written = _performed(plan, save)
     _print_all(plan, outcomes, written, as_json=as_json)

@@ -95,16 +95,35 @@ def missing_runs(outcomes: list[Outcome]) -> list[str]:
     return said
 
 
+def announce(plan: Plan) -> None:
+    """Say how much there is to do, and about how long it takes, before it starts."""
+    from fultr.core.threads import default_threads
+    from fultr.study.reproduce import expected
+
+    shared: set[str] = set()
+    costs = [
+        expected(experiment, source, plan.lines_of(experiment), shared)
+        for experiment in plan.experiments
+        for source in plan.sources_of(experiment)
+    ]
+    runs, seconds = sum(runs for runs, _ in costs), sum(seconds for _, seconds in costs)
+    workers = plan.workers or default_threads()
+    where = "on the cluster's cores together" if plan.ray else f"with {workers} processes"
+    about = spoken_time(seconds if plan.ray else seconds / workers)
+    say(f"{runs:,} runs: about {about} {where}, less what is finished already; {plan.folder} keeps them.")
+
+
 def list_experiments(plan: Plan, *, as_json: bool) -> None:
     """What there is, and what each will cost."""
     from fultr.core.threads import default_threads
     from fultr.study.reproduce import expected
 
     rows = []
+    shared: set[str] = set()
     with working("Loading the data"):
         for experiment in plan.experiments:
             sources = plan.sources_of(experiment)
-            costs = [expected(experiment, source) for source in sources]
+            costs = [expected(experiment, source, plan.lines_of(experiment), shared) for source in sources]
             runs, seconds = sum(runs for runs, _ in costs), sum(seconds for _, seconds in costs)
             rows.append((experiment, sources, runs, seconds / (plan.workers or default_threads())))
     if as_json:
@@ -130,7 +149,11 @@ def list_experiments(plan: Plan, *, as_json: bool) -> None:
     ]
     total = ["all", "", "", "", f"{sum(row[2] for row in rows):,}", spoken_time(sum(row[3] for row in rows))]
     print_table([heading, *body, total], left=3)
-    say("Times are rough, for the cores of this machine and an empty folder. To begin: fultr reproduce all --quick")
+    say(
+        "Times are rough, for the cores of this machine and an empty folder; runs that an experiment shares with one "
+        "above it are counted there. A wider grid, where a choice is at the edge, takes longer. To begin: fultr "
+        "reproduce all --quick"
+    )
 
 
 def show_status(folder: Path, *, as_json: bool) -> None:

@@ -144,7 +144,7 @@ def simulate_clicks(
 ) -> ClickLog:
     """The click log of some clients in one round; depends on nothing but the seed, the round and each client's number.
 
-    Needs at most `sessions.most` x (K + 4) bytes per client while it works.
+    Needs at most `sessions.most_sessions` x (K + 4) bytes per client while it works.
 
     Args:
         model: how users examine and click, see `fultr.clicks.models.click_model`.
@@ -158,13 +158,13 @@ def simulate_clicks(
         versions: of the logging policy, one of which makes each impression, at random.
     """
     check_queries(sessions, pools.shape[1] if pools.size else attraction.shape[0] // versions)
-    most = clients.size * sessions.most
+    most = clients.size * sessions.most_sessions
     queries = np.empty(most, np.int32)
     clicks = np.empty((most, attraction.shape[1]), np.uint8)
     offsets = np.empty(clients.size + 1, np.int64)
     model.run_sessions(
         (attraction, base, clients, pools),
-        (sessions.queries, sessions.clicks, sessions.most, sessions.replacement, versions),
+        (sessions.queries, sessions.clicks, sessions.most_sessions, sessions.replacement, versions),
         (seed, round_),
         (queries, clicks, offsets),
     )

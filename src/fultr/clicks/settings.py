@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fultr.clicks.models import CLICK_MODELS
-from fultr.core.checks import MAX_GRADE, SettingError, check_number
+from fultr.core.checks import MAX_GRADE, SettingError
 from fultr.core.settings import check, setting
 
 
@@ -70,15 +70,15 @@ class Sessions:
     Attributes:
         queries: how many it has.
         clicks: m.
-        most: a client stops after this many sessions even if it has fewer clicks.
+        most_sessions: a client stops after this many sessions even if it has fewer clicks; with a large m, all clients
+            have this many.
         replacement: may the queries that a client draws be the same one twice? By default they are distinct.
     """
 
     queries: int = setting(5, "Queries of a client in a round.", least=1, most=10**6)
     clicks: int = setting(10, "Clicks of a client in a round, m.", least=1, most=10**6)
-    most: int = 1000
+    most_sessions: int = setting(1000, "Sessions of a client in a round, at most.", least=1, most=10**6)
     replacement: bool = False
 
     def __post_init__(self) -> None:
         check(self)
-        check_number("most", self.most, least=1, most=10**6, whole=True)

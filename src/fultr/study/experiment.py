@@ -33,6 +33,7 @@ class Line:
         name: how it is called in figures, tables and claims.
         settings: its own; rates that are tuned stand for nothing yet.
         grid: the rates to choose from: pairs of a setting's name and its values. Empty: nothing is tuned.
+        thinned: the values of the grid that are tried, by name; those of a rate that is not there are all tried.
         tuned_at: settings that differ while rates are chosen.
         colour: of the line; "" by its name.
     """
@@ -42,11 +43,13 @@ class Line:
     grid: tuple[tuple[str, tuple[float, ...]], ...] = ()
     tuned_at: tuple[tuple[str, Any], ...] = ()
     colour: str = ""
+    thinned: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def candidates(self) -> list[tuple[Rates, RunSettings]]:
         """Every combination of the grid's rates, with the settings that it is tried with."""
         names = [name for name, _ in self.grid]
-        combinations = itertools.product(*(values for _, values in self.grid))
+        tried = {**dict(self.grid), **dict(self.thinned)}
+        combinations = itertools.product(*(tried[name] for name in names))
         rates: list[Rates] = [dict(zip(names, values, strict=True)) for values in combinations]
         return [(chosen, self.settings.but({**dict(self.tuned_at), **chosen})) for chosen in rates]
 
@@ -137,7 +140,7 @@ class Experiment:
             "lines": {
                 line.name: {
                     "settings": line.settings.relevant(),
-                    "grid": dict(line.grid),
+                    "grid": {**dict(line.grid), **dict(line.thinned)},
                     "tuned_at": dict(line.tuned_at),
                 }
                 for line in self.lines
@@ -148,22 +151,6 @@ class Experiment:
     def wider_repeats(self) -> range:
         """The repeats of a line with rates of a wider grid."""
         return range(min(self.repeats, WIDER_REPEATS))
-
-    def resized(self, *, rounds: int | None = None, repeats: int | None = None) -> Experiment:
-        """The same with other numbers of repeats and rounds; lines that have more rounds than others keep the ratio."""
-        usual = min(dict(line.tuned_at).get("rounds", line.settings.rounds) for line in self.lines)
-        wanted = usual if rounds is None else rounds
-        check_number("rounds", wanted, least=1, most=10**8, whole=True)
-
-        def of(line: Line) -> Line:
-            tuned_at = tuple((n, max(1, v * wanted // usual) if n == "rounds" else v) for n, v in line.tuned_at)
-            total = max(1, line.settings.rounds * wanted // usual)
-            every = max(1, line.settings.evaluate_every * wanted // usual)
-            return replace(line, tuned_at=tuned_at, settings=replace(line.settings, rounds=total, evaluate_every=every))
-
-        return replace(
-            self, repeats=self.repeats if repeats is None else repeats, lines=tuple(of(line) for line in self.lines)
-        )
 
 
 @dataclass(frozen=True)
@@ -193,13 +180,14 @@ def choose(line: Line, scores: list[float]) -> Choice:
     >>> choose(line, [0.5, 0.6]).rates
     {'client_rate': 0.1, 'server_rate': 1.0}
     """
-    return best_of([rates for rates, _ in line.candidates()], scores)
+    return best_of([rates for rates, _ in line.candidates()], scores, line)
 
 
-def best_of(tried: list[Rates], scores: list[float]) -> Choice:
-    """The best of some combinations of rates; the first of equals."""
+def best_of(tried: list[Rates], scores: list[float], line: Line | None = None) -> Choice:
+    """The best of some combinations of rates; the first of equals. Edges are those of the line's grid, or beyond."""
     best = tried[max(range(len(tried)), key=scores.__getitem__)]
-    values = {name: {rates[name] for rates in tried} for name in best}
+    grid = dict(line.grid) if line is not None else {}
+    values = {name: {*grid.get(name, ()), *(rates[name] for rates in tried)} for name in best}
     edge = tuple(n for n, all_of in values.items() if len(all_of) > 1 and best[n] in (min(all_of), max(all_of)))
     return Choice(best, edge, tuple(zip(tried, scores, strict=True)))
 

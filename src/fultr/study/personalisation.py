@@ -114,7 +114,7 @@ def worth(
             attraction(asked, shown, model),
             examination(everyone.severities(0, np.array([user])), K),
             np.zeros(1, np.int64),
-            sessions=Sessions(asked.queries, clicks, most=100 * clicks),
+            sessions=Sessions(asked.queries, clicks, most_sessions=100 * clicks),
             seed=seed * users + user,
             round_=0,
         )

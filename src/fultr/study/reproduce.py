@@ -21,7 +21,7 @@ from fultr.study.outcomes import measuring_tasks, outcome_of, runs_of
 from fultr.study.run import Result, cost
 from fultr.study.saved import Saved, SavedRun
 from fultr.study.statistics import estimate
-from fultr.study.store import Source, Store, Task, do
+from fultr.study.store import Source, Store, Task, do, run_key
 from fultr.study.tuning import Lookup, tuned
 
 
@@ -142,10 +142,18 @@ class Plan:
         return Store(self.folder / "runs")
 
 
-def expected(experiment: Experiment, source: Source, lines: Sequence[Line] | None = None) -> tuple[int, float]:
+def expected(
+    experiment: Experiment, source: Source, lines: Sequence[Line] | None = None, shared: set[str] | None = None
+) -> tuple[int, float]:
     """How many runs an experiment consists of on one data set, and their estimated cost in seconds on one core.
 
     What a wider grid adds to that, where a choice is at the edge of its grid, is not known beforehand.
+
+    Args:
+        experiment: to be run.
+        source: the data set.
+        lines: some of its lines; None: all.
+        shared: runs that are counted already, and cost nothing a second time; those of this experiment are added.
 
     >>> from fultr import RunSettings
     >>> from fultr.study.experiment import Panel
@@ -157,12 +165,17 @@ def expected(experiment: Experiment, source: Source, lines: Sequence[Line] | Non
     data = source.load()
     runs, total = 0, 0.0
     for line in experiment.lines if lines is None else lines:
+        parts = [(line.settings, "test", experiment.seeds, f"{line.grid}" if line.grid else "")]
         if line.grid:
-            tried = [candidate for _, candidate in line.candidates()]
-            runs += len(tried) * experiment.tuning_repeats
-            total += sum(cost(candidate, data, ("valid",)) for candidate in tried) * experiment.tuning_repeats
-        runs += experiment.repeats
-        total += cost(line.settings, data) * experiment.repeats
+            parts += [(settings, "valid", experiment.tuning_seeds, "") for _, settings in line.candidates()]
+        for settings, split, seeds, rates in parts:
+            runs += len(seeds)
+            one, relevant = cost(settings, data, (split,)), settings.relevant()
+            for seed in seeds:
+                key = rates + run_key(relevant, seed, (split,), source.fingerprints())
+                total += one if shared is None or key not in shared else 0.0
+                if shared is not None:
+                    shared.add(key)
     return runs, total
 
 

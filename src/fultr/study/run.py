@@ -156,7 +156,8 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
     size = width if model.kind in TREES else plain_size(model, width)
     match settings.algorithm:
         case "federated":
-            fedips, clicks = settings.fedips, settings.sessions.clicks
+            fedips, sessions = settings.fedips, settings.sessions
+            clicks = min(sessions.clicks, 1.5 * sessions.most_sessions)
             points = 1 + settings.rounds / settings.evaluate_every
             pairs = train.documents / train.queries / settings.displayed if fedips.pairs == "retrieved" else 1.0
             client = 1.2e-6 + 3e-9 * size

@@ -151,12 +151,12 @@ def sample_clicks(
     shown = display(train, versions, displayed=displayed, seed=seed)
     attracted = attraction(train, shown, click_model)
     model = click_model_of(click_model, train.query_ids)
-    sessions = Sessions(queries, each, most=min(10**6, max(1000, _MOST_SESSIONS * each)))
+    sessions = Sessions(queries, each, most_sessions=min(10**6, max(1000, _MOST_SESSIONS * each)))
     everyone = np.arange(users)
     severities = bias_severities(click_model, uniforms(seed, int(Purpose.BIAS_SEVERITY), 0, everyone))
     parts: list[ClickLog] = []
     looked = np.zeros(displayed)
-    for some in np.array_split(everyone, max(1, users * sessions.most // _BLOCK)):
+    for some in np.array_split(everyone, max(1, users * sessions.most_sessions // _BLOCK)):
         base = examination(severities[some], displayed)
         part = simulate_clicks(model, attracted, base, some, sessions=sessions, seed=seed, round_=0, versions=policies)
         looked += model.examination_given_clicks(base, part).sum(axis=0)
