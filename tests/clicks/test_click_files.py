@@ -170,6 +170,7 @@ def test_parquet_with_numbers_for_names(tmp_path):
         (b"just words\n", ", line 1: expected 3 columns (query, documents, clicks) or 4 (query, user, documents, "
                           "clicks), found 1; in a comma-separated file, quote lists or join them by another separator"),
         (b"a\tx,y\t0,1\nb\tx,\xff\t0,1\n", ", line 2: expected UTF-8 text, found the bytes b'\\xff\\t0,'"),
+        (b"a,x,1\nb,y,0\nc,\xff,1,1\n", ", line 3: expected UTF-8 text, found the bytes b'\\xff,1,'"),
         (b"\xff\tx,y\t0,1\n", ", line 1: expected UTF-8 text, found the bytes b'\\xff\\tx,'"),
         (b"query\tdocuments\tclick\na\tx\t1\n", ", line 1: expected columns query, documents and clicks; there is no "
                                                 "clicks in 'query, documents, click'"),
@@ -183,6 +184,15 @@ def test_bad_files(tmp_path, text, message):
         read_click_log(path)
     assert str(caught.value).startswith(f"{path}{message}")
     assert "\n" not in str(caught.value)
+
+
+def test_where_text_is_none_is_found_across_blocks(tmp_path, monkeypatch):
+    """A letter that two blocks share is whole; a bad byte after many blocks is in the right line."""
+    monkeypatch.setattr("fultr.clicks.file_tables._CHECKED_BYTES", 3)
+    good = "é€é\tx\t1\n" * 5
+    assert read_click_log(write(tmp_path, good)).impressions == 5
+    with pytest.raises(FultrError, match="line 6: expected UTF-8 text, found the bytes"):
+        read_click_log(write(tmp_path, good.encode() + b"\xe2\x82\tx\t1\n"))
 
 
 def test_documents_that_a_page_repeats(tmp_path):

@@ -5,6 +5,7 @@ Every cell of a text file is text here; what it should be, the readers of click 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import mmap
@@ -24,7 +25,8 @@ from fultr.core.arrays import Bools, Float64s, Int64s
 from fultr.core.errors import FultrError, one_line
 
 BLOCK_BYTES = 1 << 24  # longer lines are refused
-_PARQUET = b"PAR1"
+_PARQUET, _FEATHER = b"PAR1", b"ARROW1"
+_CHECKED_BYTES = 1 << 22  # at a time
 _SHOWN = 60  # characters of a wrong value
 
 
@@ -82,8 +84,8 @@ def as_numbers(elements: pa.Array) -> Float64s:
 
 
 def is_parquet(text: mmap.mmap) -> bool:
-    """Does a file begin as Parquet files do?"""
-    return text[:4] == _PARQUET
+    """Does a file begin as Parquet or Feather files do?"""
+    return text[:4] == _PARQUET or text[:6] == _FEATHER
 
 
 def first_cells(path: Path, text: mmap.mmap) -> tuple[list[str], str, int]:
@@ -117,6 +119,21 @@ def _undecodable(path: Path, line: int, error: UnicodeDecodeError) -> FultrError
     return FultrError(f"{path}, line {line}: expected UTF-8 text, found the bytes {found!r}")
 
 
+def _check_utf8(path: Path, text: mmap.mmap) -> None:
+    """Refuse what is not UTF-8, naming the line; block by block, so that little memory is needed."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    lines = 1
+    for begin in range(0, len(text), _CHECKED_BYTES):
+        block = text[begin : begin + _CHECKED_BYTES]
+        before = decoder.getstate()[0]  # the first bytes of a letter that the last block cut
+        try:
+            decoder.decode(block, final=begin + len(block) == len(text))
+        except UnicodeDecodeError as error:
+            line = lines + (before + block)[: error.start].count(b"\n")
+            raise _undecodable(path, line, error) from None
+        lines += block.count(b"\n")
+
+
 def read_text(path: Path, text: mmap.mmap, delimiter: str, names: Sequence[str], skipped: int) -> FileTable:
     """The named columns of a text file; others have no name.
 
@@ -127,6 +144,7 @@ def read_text(path: Path, text: mmap.mmap, delimiter: str, names: Sequence[str],
         names: of all columns in their order, "" for those that are not wanted.
         skipped: lines before the first row.
     """
+    _check_utf8(path, text)  # before Arrow quotes a line that is none, and cannot
     table = _parsed(path, text, delimiter, len(names)).slice(skipped)
     columns = {name: table.column(i).combine_chunks() for i, name in enumerate(names) if name}
     blank = np.logical_and.reduce([bools(pc.equal(column, "")) for column in columns.values()])
@@ -155,22 +173,20 @@ def _parsed(path: Path, text: mmap.mmap, delimiter: str, columns: int) -> pa.Tab
             ),
             pv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
         )
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+    except pa.ArrowException as error:
         if wrong:
             row = wrong[0]
             raise FultrError(
                 f"{path}, line {row.number}: expected {columns} columns as in the first line, "
                 f"found {row.actual_columns}: {row.text[:_SHOWN]!r}"
             ) from None
-        try:
-            bytes(text).decode()
-        except UnicodeDecodeError as where:
-            raise _undecodable(path, text[: where.start].count(b"\n") + 1, where) from None
         raise FultrError(f"{path}: expected a table of text: {one_line(str(error))}") from None
 
 
 def parquet_names(path: Path, text: mmap.mmap) -> list[str]:
     """The names of a Parquet file's columns."""
+    if text[:6] == _FEATHER:
+        return _checked(path, lambda: list(_feather(text).schema.names))
     return _checked(path, lambda: list(_opened(text).schema_arrow.names))
 
 
@@ -185,7 +201,10 @@ def read_parquet(path: Path, text: mmap.mmap, wanted: Iterable[tuple[str, str]])
     names = dict(wanted)
 
     def read() -> tuple[int, dict[str, pa.Array]]:
-        table = _opened(text).read(columns=list(names.values()), use_threads=False)
+        if text[:6] == _FEATHER:
+            table = _feather(text).read_all().select(list(names.values()))
+        else:
+            table = _opened(text).read(columns=list(names.values()), use_threads=False)
         found = {name: table.column(given).combine_chunks() for name, given in names.items()}
         for name, column in found.items():
             if pa.types.is_dictionary(column.type):
@@ -202,6 +221,10 @@ def read_parquet(path: Path, text: mmap.mmap, wanted: Iterable[tuple[str, str]])
 
 def _opened(text: mmap.mmap) -> pq.ParquetFile:
     return pq.ParquetFile(pa.BufferReader(pa.py_buffer(text)))
+
+
+def _feather(text: mmap.mmap) -> pa.ipc.RecordBatchFileReader:
+    return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(text)))
 
 
 def _checked(path: Path, read: Any) -> Any:

@@ -28,6 +28,10 @@ from fultr.clicks.file_tables import (
     read_text,
 )
 from fultr.clicks.impressions import ImpressionLog, mean_by_pair, number_pairs
+from fultr.clicks.published.baidu import COLUMNS as BAIDU
+from fultr.clicks.published.baidu import is_baidu, pages_of_baidu
+from fultr.clicks.published.tiangong import is_xml, read_tiangong
+from fultr.clicks.published.yandex import is_yandex, read_yandex
 from fultr.clicks.repeated import REPEATED, Repeated, occurrences, without_repeated
 from fultr.clicks.row_files import are_rows, log_of_rows, named_columns
 from fultr.core.arrays import Bools, Float32s, Int32s, Int64s
@@ -53,6 +57,7 @@ def read_click_log(
     The first line may name the columns, in any order and among others: of pages query, user, documents, clicks and
     features; of displayed documents query, user, session, document, rank, click and those of the features. Without
     names, rows are pages: three columns are query, documents, clicks, and four are query, user, documents, clicks.
+    Files of Baidu-ULTR, TianGong-ST and the Yandex relevance challenge are recognised (`fultr.clicks.published`).
 
     Args:
         path: of a tab-separated, CSV or Parquet file; .gz, .xz, .bz2 and .zst are unpacked.
@@ -77,18 +82,25 @@ def read_click_log(
         raise FultrError("separator: expected at least one character, found none")
     text = map_text(path)
     delimiter, line = "", 0
+    if is_xml(text):
+        return log_of_pages(read_tiangong(path, text), None, repeated)
     if is_parquet(text):
         given = parquet_names(path, text)
         place = f"{path}"
+        if is_baidu(given):
+            wanted = [(name, name) for name in BAIDU if name in given]
+            return log_of_pages(pages_of_baidu(read_parquet(path, text, wanted)), None, repeated)
     else:
         given, delimiter, line = first_cells(path, text)
         place = f"{path}, line {line}"
+        if is_yandex(given):
+            return log_of_pages(read_yandex(path, text), None, repeated)
     names = [name.strip().lower() for name in given]
     rows = are_rows(names)
     if not delimiter or rows or {"query", "documents", "clicks"} & set(names):
-        wanted = named_columns(place, given, features) if rows else page_columns(place, names)
+        meant = named_columns(place, given, features) if rows else page_columns(place, names)
     elif len(names) in _UNNAMED:
-        wanted, line = list(_UNNAMED[len(names)]), 0
+        meant, line = list(_UNNAMED[len(names)]), 0
     else:
         hint = "; in a comma-separated file, quote lists or join them by another separator" if delimiter == "," else ""
         raise FultrError(
@@ -96,9 +108,9 @@ def read_click_log(
             f"{len(names)}{hint}"
         )
     if delimiter:
-        table = read_text(path, text, delimiter, wanted, line)
+        table = read_text(path, text, delimiter, meant, line)
     else:
-        table = read_parquet(path, text, [(name, own) for name, own in zip(wanted, given, strict=True) if name])
+        table = read_parquet(path, text, [(name, own) for name, own in zip(meant, given, strict=True) if name])
     if not table.numbers.size:
         raise FultrError(f"{path}: expected impressions, found none")
     return log_of_rows(table, repeated) if rows else log_of_pages(table, separator, repeated)

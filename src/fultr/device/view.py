@@ -13,7 +13,7 @@ from typing import Any
 from fultr.core.errors import FultrError
 from fultr.device.personal import read_layer
 from fultr.device.records import CLICK_COLUMNS, COLUMNS, Stored, checked_click
-from fultr.device.sqlite import STEPS, size_of
+from fultr.device.sqlite import STEPS, damaged, size_of
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,10 @@ def current_schema(path: Path, connection: sqlite3.Connection) -> tuple[int, int
     ).fetchone()
     if found is None:
         raise FultrError(f"{path}: is an empty log: open it with the names or the number of the features")
-    return int(found[0]), int(found[1]), str(found[2])
+    id_, width, names = found
+    if not (isinstance(id_, int) and isinstance(width, int) and isinstance(names, str)):
+        raise damaged(path, "the description of the features")
+    return id_, width, names
 
 
 def read_schemas(connection: sqlite3.Connection, current: int) -> list[FeatureSchema]:
@@ -88,9 +91,14 @@ def read_schemas(connection: sqlite3.Connection, current: int) -> list[FeatureSc
 
 def _described(stored: str) -> tuple[tuple[str, ...] | None, int, bool]:
     """Names, if there are any, number, and whether they are normalised: of a schema's text."""
-    said = json.loads(stored)
-    features, normalised = (said["features"], said["normalised"]) if isinstance(said, dict) else (said, True)
-    return (None, features, normalised) if isinstance(features, int) else (tuple(features), len(features), normalised)
+    try:
+        said = json.loads(stored)
+        features, normalised = (said["features"], said["normalised"]) if isinstance(said, dict) else (said, True)
+        if isinstance(features, int):
+            return None, features, normalised
+        return tuple(features), len(features), normalised
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise sqlite3.DatabaseError("is damaged (the description of its features)") from None
 
 
 def read_stats(connection: sqlite3.Connection, path: Path, current: int) -> DeviceStats:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fultr.core.arrays import Float32s, Int64s
 from fultr.core.checks import SettingError
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.core.files import written_whole
 from fultr.core.settings import build
 from fultr.rankers.model import ModelSettings, model_named, own_settings
@@ -164,7 +164,7 @@ class Ranker:
         except KeyError as error:
             raise FultrError(f"{path}: damaged ranker file: {error.args[0]} is missing") from None
         except (TypeError, ValueError, OverflowError) as error:
-            raise FultrError(f"{path}: damaged ranker file: {error}") from None
+            raise FultrError(f"{path}: damaged ranker file: {one_line(str(error))}") from None
         return ranker
 
     def save(self, path: str | Path) -> None:
@@ -213,13 +213,15 @@ def content_of(data: bytes, path: str | Path) -> dict[str, Any]:
         content = json.loads(data.decode("utf-8"))
         digest = digest_of(content) if isinstance(content, dict) else ""
     except (ValueError, RecursionError) as error:
-        raise FultrError(f"{path}: expected a ranker saved by fultr, found no JSON: {str(error)[:80]}") from None
+        raise FultrError(
+            f"{path}: expected a ranker saved by fultr, found no JSON: {one_line(str(error), 80)}"
+        ) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise FultrError(f"{path}: expected a ranker saved by fultr, with format {FORMAT!r}")
     if content.get("digest", digest) != digest:
         raise FultrError(
             f"{path}: damaged ranker file: its content has digest {digest[:12]}... instead of the one it was written "
-            f"with, {str(content['digest'])[:12]}...; restore it from a backup"
+            f"with, {one_line(str(content['digest']), 12)}...; restore it from a backup"
         )
     return content
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.core.files import locked, make_folder, written_whole
 from fultr.rankers.ranker import Ranker, content_of, digest_of, read_content
 
@@ -235,7 +235,7 @@ def _version_from(content: dict[str, Any], path: str | Path) -> Version:
             digest=content["digest"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FultrError(f"{path}: damaged version file: {error}") from None
+        raise FultrError(f"{path}: damaged version file: {one_line(str(error))}") from None
 
 
 def _name_of(content: dict[str, Any]) -> str:

@@ -187,7 +187,7 @@ class _Reader:
         for pattern in patterns:
             matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
             if not matches:
-                raise self._error(f"{key}: there is no line {pattern!r}; there are {names}", key, table, index)
+                raise self._error(f"{key}: there is no line {pattern[:60]!r}; there are {names}", key, table, index)
             found += [name for name in matches if name not in found]
         return tuple(found)
 
