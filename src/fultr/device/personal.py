@@ -21,6 +21,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -284,13 +285,21 @@ def layer_of(
     columns = columns[spread[columns] > 0]
     units = np.ones(len(columns)) if normalised else spread[columns]
     clicked = clicked._replace(features=clicked.features[:, :, columns] / units)
-    best = best_spread(clicked)
-    delta = fit(clicked, best).delta / units
-    difference, error = judge(clicked, best)
+    with _one_thread():  # matrices are small: several threads would only wait for each other
+        best = best_spread(clicked)
+        delta = fit(clicked, best).delta / units
+        difference, error = judge(clicked, best)
     weights = {
         names[column]: float(np.float32(weight)) for column, weight in zip(columns, delta, strict=True) if weight
     }
     return PersonalLayer(version, weights, difference, error, clicks, queries, now)
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    from threadpoolctl import threadpool_limits  # seldom needed, and slow to import
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, "blas")
+    return limits
 
 
 def _spread(values: Float64s, there: Bools) -> Float64s:
