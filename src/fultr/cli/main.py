@@ -36,6 +36,7 @@ class _Commands(LazyGroup):
         ],
         "Click logs and data sets": [
             Entry("estimate", "fultr.cli.estimate", "Estimate the position bias of a click log you have."),
+            Entry("train", "fultr.cli.train", "Train a ranker on a click log you have."),
             Entry("compare", "fultr.cli.compare", "Ask a click log which of two rankers would have got more clicks."),
             Entry("data", "fultr.cli.data", "Inspect data sets, or generate them, or a click log."),
         ],
@@ -80,6 +81,7 @@ def cli() -> None:
       fultr evaluate out/sim/ranker.json synthetic
       fultr data clicks                       a sample click log, clicks.tsv
       fultr estimate CLICKLOG                 how biased a click log is
+      fultr train CLICKLOG                    a ranker from it, without the bias
       fultr compare CLICKLOG RANKER RANKER    which would have got more clicks
       fultr data inspect FOLDER               what a data set holds
       fultr deploy demo                       a federation of 5 devices, on Flower

@@ -46,6 +46,7 @@ class Units:
         output: v, [units].
         held_out: log-likelihood per click of the held-out queries.
         epochs: after which it was the best.
+        curve: the same log-likelihood before the first epoch and after each.
     """
 
     linear: Float64s
@@ -54,6 +55,7 @@ class Units:
     output: Float64s
     held_out: float
     epochs: int
+    curve: Float64s
 
 
 @one_blas_thread()
@@ -82,6 +84,7 @@ def trained_units(
     means, squares = [np.zeros_like(part) for part in parts], [np.zeros_like(part) for part in parts]
     other, at = pooled.take(held_out), pooled.rows(held_out)
     told = _likelihood(other, _scores(features[at], parts)[0], how.limit) if held_out.size else 0.0
+    curve = [told]
     best = (told, 0, [part.copy() for part in parts])
     shuffle, step = generator(seed, Purpose.LAMBDA_BATCHES), 0
     for epoch in range(1, how.epochs + 1):
@@ -95,12 +98,13 @@ def trained_units(
                 moved = (means[i] / (1 - 0.9**step)) / (np.sqrt(squares[i] / (1 - 0.99**step)) + 1e-6)
                 parts[i] += (how.rate * (moved - how.decay * parts[i])).astype(np.float32)
         told = _likelihood(other, _scores(features[at], parts)[0], how.limit) if held_out.size else float(epoch)
+        curve.append(told)
         if told > best[0]:
             best = (told, epoch, [part.copy() for part in parts])
         if epoch - best[1] >= how.patience:
             break
     skip, hidden, bias, output = (part.astype(np.float64) for part in best[2])
-    return Units(skip, hidden, bias, output, best[0], best[1])
+    return Units(skip, hidden, bias, output, best[0], best[1], np.array(curve))
 
 
 def _scores(features: Float32s, parts: list[Float32s]) -> tuple[Float64s, Float32s]:

@@ -10,7 +10,7 @@ from fultr.clicks.bootstrap import Unit
 from fultr.clicks.diagnosis import diagnose
 from fultr.clicks.frames import pages_of
 from fultr.core.errors import FultrError
-from fultr.learn.tables import input_errors, table_of
+from fultr.learn.tables import check_given, input_errors, table_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,10 +74,8 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
         document: Any = None,
     ) -> PositionBias:
         """Estimate from a click log; the arguments are those of `UnbiasedRanker.fit`."""
-        for name, given in (("clicks", clicks), ("query", query), ("rank", rank)):
-            if given is None:
-                raise FultrError(f"{name}: expected a value for each row, found none; requires y (clicks), query, rank")
         values = table_of(self, X, reset=True)
+        check_given(len(values), clicks=clicks, query=query, rank=rank)
         log = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document).log
         found = diagnose(log, self.method, over=self.over, draws=self.draws, seed=self.random_state)  # type: ignore[arg-type]
         interval = found.draws.interval()

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fultr.clicks.evaluation import evaluate_from_clicks
 from fultr.clicks.frames import numbered, pages_of
 from fultr.core.arrays import Float32s, Float64s, Int64s
-from fultr.core.checks import check_choice, check_number, check_seed
+from fultr.core.checks import check_choice, check_number
 from fultr.core.errors import FultrError
 from fultr.core.threads import run_ranges
-from fultr.learn.pooled import Pooled
-from fultr.learn.propensities import examination_for
-from fultr.learn.report import Report
-from fultr.learn.tables import by_query, input_errors, places, table_of
-from fultr.learn.training import Fitted, fit_linear, fit_mlp, fit_trees, folds_of
+from fultr.learn.tables import by_query, check_given, input_errors, places, table_of
+from fultr.learn.whole_log import train_on_log
 from fultr.rankers.forest import read_forest
 from fultr.rankers.plain import rows_times
 from fultr.rankers.ranker import Ranker
 from fultr.rankers.tree_kernels import add_tree_scores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 try:
     from sklearn.base import BaseEstimator
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
     raise FultrError("scikit-learn: not installed; pip install 'fultr[learn]'") from None
-
-_FIT = {"trees": fit_trees, "linear": fit_linear, "mlp": fit_mlp}
 
 
 class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
@@ -115,63 +113,36 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
                 follow each other in the order of their ranks.
             document: an id; None: documents of a query with the same features are the same.
         """
-        self._check_parameters()
-        for name, given in (("clicks", clicks), ("query", query), ("rank", rank)):
-            if given is None:
-                raise FultrError(f"{name}: expected a value for each row, found none; requires y (clicks), query, rank")
-        values = table_of(self, X, reset=True)
-        if self.normalise == "query":
-            values = by_query(values, numbered("query", query, len(values))[1])
-        pages = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document)
-        log = pages.log
-        examination, how, why = examination_for(log, self.propensity)
-        pooled = Pooled.of(log, examination)
-        parts = folds_of(pooled, self.folds, self.random_state)
-        fitted = _FIT[self.model](pooled, parts, self.n_jobs, self.random_state)
-        held = parts[0][1].size > 0
-        self.examination_ = examination
-        self.report_ = Report(
-            rows=len(values),
-            impressions=log.impressions,
-            queries=log.query_names.size,
-            pairs=log.pairs,
-            users=None if pages.user_names is None else len(pages.user_names),
-            clicks=int(log.clicks.sum()),
-            propensity=how,
-            why=why,
-            examination=tuple(examination.tolist()),
-            model=self.model,
-            chosen=fitted.chosen,
-            folds=len(parts) if held else 0,
-            held_out=_gain(fitted),
-            notes=() if held else ("There are too few queries with clicks to hold any out.",),
-        )
-        self.ranker_ = self._ranker(fitted)
-        return self
-
-    def _check_parameters(self) -> None:
-        check_choice("model", self.model, tuple(_FIT))
         check_choice("normalise", self.normalise, ("none", "query"))
-        check_number("folds", self.folds, least=2, most=100, whole=True)
-        check_seed(self.random_state)
         if self.n_jobs is not None:
             check_number("n_jobs", self.n_jobs, least=1, most=1024, whole=True)
+        values = table_of(self, X, reset=True)
+        check_given(len(values), clicks=clicks, query=query, rank=rank)
+        if self.normalise == "query":
+            values = by_query(values, numbered("query", query, len(values))[1])
+        log = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document).log
+        names = tuple(map(str, getattr(self, "feature_names_in_", ()))) or None
+        trained = train_on_log(
+            replace(log, feature_names=names),
+            model=self.model,
+            propensity=self.propensity,
+            normalised=self.normalise == "query",
+            folds=self.folds,
+            seed=self.random_state,
+            threads=self.n_jobs,
+        )
+        self.ranker_ = trained.ranker
+        self.examination_ = trained.examination
+        self.report_ = trained.report
+        self.trained_ = trained
+        return self
 
-    def _ranker(self, fitted: Fitted) -> Ranker:
-        names = tuple(map(str, getattr(self, "feature_names_in_", ())))
-        found = self.report_
-        training = {
-            "estimator": "UnbiasedRanker",
-            "model": self.model,
-            "propensity": found.propensity,
-            "examination": list(found.examination),
-            "clicks": found.clicks,
-            "impressions": found.impressions,
-            "chosen": found.chosen,
-            "seed": self.random_state,
-        }
-        ids = np.arange(1, self.n_features_in_ + 1)
-        return Ranker(fitted.weights, ids, self.normalise == "query", training, fitted.model, names)
+    def plot(self) -> Figure:
+        """The figure of `fultr train`: examination by rank, and what held-out clicks said about every choice."""
+        from fultr.learn.figure import draw_training
+
+        check_is_fitted(self)
+        return draw_training(self.trained_)
 
     @input_errors()
     def predict(self, X: Any, *, query: Any = None) -> Float64s:  # noqa: N803
@@ -219,10 +190,8 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         relevant document (`fultr.evaluate_from_clicks`). No judged documents are needed.
         """
         check_is_fitted(self)
-        for name, given in (("clicks", clicks), ("query", query), ("rank", rank)):
-            if given is None:
-                raise FultrError(f"{name}: expected a value for each row, found none")
         values = table_of(self, X, reset=False)
+        check_given(len(values), clicks=clicks, query=query, rank=rank)
         if self.ranker_.normalised:
             values = by_query(values, numbered("query", query, len(values))[1])
         log = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document).log
@@ -242,13 +211,6 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         tags.target_tags.required = True
         tags.input_tags.sparse = True
         return tags
-
-
-def _gain(fitted: Fitted) -> float | None:
-    if fitted.held_out is None:
-        return None
-    found, chance = fitted.held_out
-    return (found - chance) / math.log(2)
 
 
 def scores_of(ranker: Ranker, features: Float32s, threads: int | None = None) -> Float64s:

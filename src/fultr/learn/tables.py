@@ -35,12 +35,22 @@ def table_of(estimator: Any, table: Any, *, reset: bool) -> Float32s:
 
     if hasattr(table, "toarray") or isinstance(table, (np.ndarray, list, tuple)):
         kept = np.float64 if np.asarray(getattr(table, "data", table)).dtype.kind not in "fiub" else "numeric"
-        checked = check_array(table, accept_sparse=True, dtype=kept, estimator=estimator)
+        checked = check_array(table, accept_sparse="csr", dtype=kept, estimator=estimator)
         values = features_of(checked)[0]
     else:
         values = features_of(table)[0]
     validate_data(estimator, table if hasattr(table, "shape") else values, reset=reset, skip_check_array=True)
     return values
+
+
+def check_given(rows: int, **columns: Any) -> None:
+    """Refuse a log of one row, or one without its clicks, queries or ranks."""
+    for name, given in columns.items():
+        if given is None:
+            what = "requires y to be passed, but the target y is None" if name == "clicks" else "found none"
+            raise FultrError(f"{name}: expected a value for each row; {what}")
+    if rows == 1:
+        raise FultrError("click log: expected several rows, found 1 sample")
 
 
 def by_query(values: Float32s, queries: Int64s) -> Float32s:

@@ -37,12 +37,15 @@ class Fitted:
         held_out: log-likelihood per click of the held-out clicks, and that of a ranker that tells no documents apart;
             None if nothing was held out.
         chosen: settings that were chosen, by name.
+        curves: what the choice was made by, for each fold: numbers of trees or epochs, or ridges, and the held-out
+            log-likelihood per click with each.
     """
 
     model: ModelSettings
     weights: Float32s
     held_out: tuple[float, float] | None
     chosen: dict[str, Any] = field(default_factory=dict)
+    curves: list[tuple[Float64s, Float64s]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,28 +84,33 @@ def likelihood(pooled: Pooled, scores: Float64s) -> tuple[float, float]:
 def fit_linear(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | None, seed: int) -> Fitted:
     """A linear ranker whose ridge is chosen on held-out queries."""
     scaled = Scaled.of(pooled.features)
-    told, ridge, weights = _ridged(pooled, scaled, folds)
-    report = _held_out(pooled, folds, told) if folds[0][1].size else None
+    tried, ridge, weights = _ridged(pooled, scaled, folds)
+    held = folds[0][1].size > 0
+    report = _held_out(pooled, folds, max(tried.values())) if held else None
     mean = (np.mean(weights, axis=0) / scaled.spread).astype(np.float32)
-    return Fitted(ModelSettings("linear"), mean, report, {"ridge": ridge})
+    curves = [(np.array(list(tried)), np.array(list(tried.values())))] if held else []
+    return Fitted(ModelSettings("linear"), mean, report, {"ridge": ridge}, curves)
 
 
-def _ridged(pooled: Pooled, scaled: Scaled, folds: list[tuple[Int64s, Int64s]]) -> tuple[float, float, list[Float64s]]:
-    """The best held-out likelihood per click, the ridge that gave it, and the weights of each fold's linear ranker."""
+def _ridged(
+    pooled: Pooled, scaled: Scaled, folds: list[tuple[Int64s, Int64s]]
+) -> tuple[dict[float, float], float, list[Float64s]]:
+    """The held-out likelihood per click of each ridge tried, the best ridge, and each fold's weights with it."""
     rows = [(pooled.take(train), pooled.rows(train), pooled.take(other), pooled.rows(other)) for train, other in folds]
     starts: list[Float64s | None] = [None] * len(rows)
-    best = (-np.inf, 0.0, [np.zeros(0)])
+    tried: dict[float, float] = {}
+    best, chosen = 0.0, [np.zeros(0)]
     for ridge in reversed(RIDGES) if folds[0][1].size else RIDGES[2:3]:
         sums = np.zeros(2)
         for i, (own, at, other, other_at) in enumerate(rows):
             weights = linear_weights(own, scaled.values[at], ridge, LIMIT, starts[i])
             sums += likelihood(other, scaled.values[other_at] @ weights)
             starts[i] = weights
-        told = sums[0] / max(sums[1], 1e-12)
-        if told <= best[0]:
+        tried[ridge] = float(sums[0] / max(sums[1], 1e-12))
+        if tried[ridge] < max(tried.values()):
             break
-        best = (told, ridge, [start for start in starts if start is not None])
-    return best
+        best, chosen = ridge, [start for start in starts if start is not None]
+    return tried, best, chosen
 
 
 def fit_trees(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | None, seed: int) -> Fitted:
@@ -123,7 +131,8 @@ def fit_trees(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int |
     clicks = [likelihood(pooled.take(other), np.zeros(pooled.rows(other).size))[1] for _, other in folds]
     held_out = [forest.held_out[forest.best] for forest in forests]
     report = _held_out(pooled, folds, float(np.average(held_out, weights=clicks))) if held else None
-    return Fitted(model, weights, report, {"ridge": ridge, "trees": [forest.best for forest in forests]})
+    curves = [(np.arange(float(forest.held_out.size)), forest.held_out) for forest in forests] if held else []
+    return Fitted(model, weights, report, {"ridge": ridge, "trees": [forest.best for forest in forests]}, curves)
 
 
 def forest_of(forests: list[Trees], features: int, depth: int) -> tuple[Float32s, ModelSettings]:
@@ -161,7 +170,8 @@ def fit_mlp(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | N
     clicks = [likelihood(pooled.take(other), np.zeros(pooled.rows(other).size))[1] for _, other in folds]
     told = [part.held_out for part in parts]
     report = _held_out(pooled, folds, float(np.average(told, weights=clicks))) if held else None
-    return Fitted(model, weights, report, {"ridge": ridge, "epochs": [part.epochs for part in parts]})
+    curves = [(np.arange(float(part.curve.size)), part.curve) for part in parts] if held else []
+    return Fitted(model, weights, report, {"ridge": ridge, "epochs": [part.epochs for part in parts]}, curves)
 
 
 def _held_out(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], found: float) -> tuple[float, float]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from fultr.cli.console import print_json, print_table
-from fultr.cli.options import json_option
+from fultr.cli.options import PATH, json_option, numbers
 
 if TYPE_CHECKING:
     from fultr.cli.bench.speed import Figure
@@ -17,10 +18,30 @@ _USUAL = ("round", "estimate", "refresh", "evaluate", "read", "device")
 
 @click.command()
 @click.argument(
-    "what", nargs=-1, type=click.Choice([*_USUAL, "models", "search", "privacy", "flower", "deployment", "scale"])
+    "what",
+    nargs=-1,
+    type=click.Choice([*_USUAL, "models", "search", "privacy", "flower", "deployment", "scale", "practitioner"]),
 )
+@click.option("--data", multiple=True, metavar="NAME[=FOLDER]",
+              help="practitioner: a data set; several times for several.  [default: synthetic]")  # fmt: skip
+@click.option("--clicks", default="10000,100000", show_default=True, callback=numbers(int),
+              help="practitioner: sizes of click logs.")  # fmt: skip
+@click.option(
+    "--repeats", default=5, show_default=True, type=click.IntRange(min=1), help="practitioner: logs of each kind."
+)
+@click.option("--tuned", is_flag=True, help="practitioner: also other software whose settings are chosen.")
+@click.option("--lines", type=PATH, default=Path("practitioner.jsonl"), show_default=True,
+              help="practitioner: measurements so far; the same command resumes.")  # fmt: skip
 @json_option
-def bench(what: tuple[str, ...], as_json: bool) -> None:
+def bench(
+    what: tuple[str, ...],
+    data: tuple[str, ...],
+    clicks: tuple[int, ...],
+    repeats: int,
+    tuned: bool,
+    lines: Path,
+    as_json: bool,
+) -> None:
     """Measure speed, as ratios to the machine's limits.
 
     Each benchmark is measured against a limit of the machine or other software, in the same run. Without an argument,
@@ -49,7 +70,18 @@ def bench(what: tuple[str, ...], as_json: bool) -> None:
                   Flower's own nodes and one process; takes 20 minutes
       scale       rounds of 100, 300 and 1,000 nodes with one SuperLink, all on
                   this machine; takes 20 minutes
+      practitioner
+                  UnbiasedRanker against LightGBM and XGBoost on the same click
+                  logs: NDCG@5 and time to fit; takes hours; needs
+                  pip install 'fultr[learn]' lightgbm xgboost
     """
+    if "practitioner" in what:
+        from fultr.cli.bench.practitioner import practitioner
+
+        practitioner(data or ("synthetic",), clicks, repeats, tuned, lines, as_json)
+        what = tuple(name for name in what if name != "practitioner")
+        if not what:
+            return
     figures = [figure for name in what or _USUAL for figure in _measured(name)]
     if as_json:
         print_json({"figures": [figure.__dict__ for figure in figures]})

@@ -1,0 +1,123 @@
+"""The command `fultr train`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from fultr.cli.console import print_json, say, working
+from fultr.cli.options import PATH, json_option, threads_option
+from fultr.core.errors import FultrError
+
+if TYPE_CHECKING:
+    from fultr.learn.whole_log import Trained
+
+_KINDS = ("png", "svg", "pdf")
+
+
+@click.command()
+@click.argument("clicklog", type=PATH)
+@click.option("-o", "--out", type=PATH, default=Path("ranker.json"), show_default=True,
+              help="The ranker's file; an existing one is replaced.")  # fmt: skip
+@click.option("--model", default="trees", show_default=True, type=click.Choice(["trees", "linear", "mlp"]),
+              help="trees: boosted trees, mostly the best; mlp: a small neural network.")  # fmt: skip
+@click.option("--propensity", default="auto", show_default=True, metavar="METHOD|none|P1,P2,...",
+              help="How examination is found: auto, a method of fultr estimate, none, or numbers by rank.")  # fmt: skip
+@click.option("--features", help="Columns that hold the features, with commas between them, where a row is a document.")
+@click.option("--normalised", is_flag=True,
+              help="The features are scaled to [0, 1] within each query; fultr rank then scales others.")  # fmt: skip
+@click.option("--folds", default=5, show_default=True, type=click.IntRange(2, 100),
+              help="Parts of the queries, each held out in turn to make choices.")  # fmt: skip
+@click.option("--separator", help="What separates documents, and clicks, within a column.  [default: detected]")
+@click.option("--seed", default=0, show_default=True, help="Seed of folds, and of whatever is drawn.")
+@click.option("--figure", type=PATH, help="Draw examination and held-out gains: FILE.png, FILE.svg or FILE.pdf.")
+@threads_option
+@json_option
+def train(
+    clicklog: Path,
+    out: Path,
+    model: str,
+    propensity: str,
+    features: str | None,
+    normalised: bool,
+    folds: int,
+    separator: str | None,
+    seed: int,
+    figure: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Train a ranker on a click log you have.
+
+    CLICKLOG is what fultr estimate reads, with the documents' features. How often each rank is examined is estimated
+    from it; all impressions of a document for a query are added up; and the ranker is the one that makes the clicks
+    most likely, given how often documents were examined. Choices are made on held-out clicks. No judged documents are
+    needed.
+
+    The file is a ranker like any other: for fultr rank, evaluate, compare, export and fultr.Search.
+
+    \b
+    Examples
+      fultr data clicks                          a sample click log, clicks.tsv
+      fultr train clicks.tsv --normalised        ranker.json
+      fultr evaluate ranker.json synthetic       on judged queries
+      fultr compare clicks.tsv logged ranker.json
+      fultr train log.parquet --features title_match,age -o new.json
+      fultr train clicks.tsv --propensity 1,.6,.4,.3,.2 --figure train.png
+    """
+    from fultr.clicks.files import read_click_log
+    from fultr.learn.whole_log import train_on_log
+
+    if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
+        raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
+    named = None if features is None else [name.strip() for name in features.split(",")]
+    given = _propensity(propensity)
+    with working("Reading"):
+        log = read_click_log(clicklog, separator=separator, features=named)
+    try:
+        with working("Training"):
+            trained = train_on_log(
+                log,
+                model=model,
+                propensity=given,
+                normalised=normalised,
+                folds=folds,
+                seed=seed,
+                threads=threads,
+            )
+    except FultrError as error:
+        raise FultrError(f"{clicklog}: {error}") from None
+    trained.ranker.save(out)
+    if figure is not None:
+        _draw(figure, trained)
+    if as_json:
+        told = {"log": str(clicklog), "ranker": str(out), "figure": None if figure is None else str(figure)}
+        print_json({**told, **asdict(trained.report)})
+        return
+    print(trained.report)
+    say(f"Ranker: {out}")
+    if figure is not None:
+        say(f"Figure: {figure}")
+
+
+def _propensity(text: str) -> Any:
+    """A name, or numbers."""
+    if not any(sign.isdigit() for sign in text):
+        return text
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        said = "expected a method, none, or numbers with commas between them"
+        raise FultrError(f"--propensity: {said}; found {text!r}") from None
+
+
+def _draw(path: Path, trained: Trained) -> None:
+    from fultr.core.drawing import rendered
+    from fultr.core.files import written_whole
+    from fultr.learn.figure import draw_training
+
+    with written_whole(path) as temporary:
+        temporary.write_bytes(rendered(draw_training(trained), cast(Any, path.suffix.removeprefix(".").lower())))

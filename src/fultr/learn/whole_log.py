@@ -1,0 +1,101 @@
+"""From a click log to a ranker: what `UnbiasedRanker` and `fultr train` have in common."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fultr.clicks.impressions import ImpressionLog
+from fultr.core.arrays import Float64s
+from fultr.core.checks import check_choice, check_number, check_seed
+from fultr.learn.pooled import Pooled
+from fultr.learn.propensities import examination_for
+from fultr.learn.report import Report
+from fultr.learn.training import Fitted, fit_linear, fit_mlp, fit_trees, folds_of
+from fultr.rankers.ranker import Ranker
+
+FITS = {"trees": fit_trees, "linear": fit_linear, "mlp": fit_mlp}
+"""What can be trained, by name; the best first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A ranker, the examination of each rank that clicks were corrected by, and how both came about."""
+
+    ranker: Ranker
+    examination: Float64s
+    report: Report
+    fitted: Fitted
+
+
+def train_on_log(
+    log: ImpressionLog,
+    *,
+    model: str = "trees",
+    propensity: Any = "auto",
+    normalised: bool = False,
+    folds: int = 5,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Trained:
+    """Train a ranker on a click log with features.
+
+    Args:
+        log: the click log.
+        model: "trees", "linear" or "mlp".
+        propensity: see `examination_for`.
+        normalised: are the log's features scaled to [0, 1] within each query?
+        folds: parts into which queries are cut, each of which is held out in turn.
+        seed: of folds and of whatever is drawn.
+        threads: how many to use; all cores if None.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.random((500, 3, 2))
+    >>> clicks = rng.random((500, 3)) < x[:, :, 0] / [1, 2, 3]
+    >>> documents = np.arange(1500).reshape(500, 3)
+    >>> log = ImpressionLog.from_arrays(np.arange(500), documents, clicks, features=x)
+    >>> trained = train_on_log(log, model="linear")
+    >>> trained.ranker, trained.report.propensity
+    (Ranker(linear, 2 features), 'regression')
+    """
+    check_choice("model", model, tuple(FITS))
+    check_number("folds", folds, least=2, most=100, whole=True)
+    check_seed(seed)
+    examination, how, why = examination_for(log, propensity)
+    pooled = Pooled.of(log, examination)
+    parts = folds_of(pooled, folds, seed)
+    fitted = FITS[model](pooled, parts, threads, seed)
+    held = parts[0][1].size > 0
+    report = Report(
+        rows=int(log.shown.sum()),
+        impressions=log.impressions,
+        queries=int(np.unique(log.queries).size),
+        pairs=log.pairs,
+        users=None if log.users is None else int(np.unique(log.users).size),
+        clicks=int(log.clicks.sum()),
+        propensity=how,
+        why=why,
+        examination=tuple(examination.tolist()),
+        model=model,
+        chosen=fitted.chosen,
+        folds=len(parts) if held else 0,
+        held_out=None if fitted.held_out is None else (fitted.held_out[0] - fitted.held_out[1]) / math.log(2),
+        notes=() if held else ("There are too few queries with clicks to hold any out.",),
+    )
+    training = {
+        "estimator": "UnbiasedRanker",
+        "model": model,
+        "propensity": how,
+        "examination": list(report.examination),
+        "clicks": report.clicks,
+        "impressions": report.impressions,
+        "chosen": fitted.chosen,
+        "held_out_bits": report.held_out,
+        "seed": seed,
+    }
+    ids = np.arange(1, pooled.features.shape[1] + 1)
+    ranker = Ranker(fitted.weights, ids, normalised, training, fitted.model, tuple(log.feature_names or ()))
+    return Trained(ranker, examination, report, fitted)

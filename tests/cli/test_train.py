@@ -1,0 +1,74 @@
+"""`fultr train`: a click log file in, a ranker's file out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fultr
+from fultr.cli.main import cli
+
+
+@pytest.fixture(scope="module")
+def clicklog(tmp_path_factory):
+    """1,000 pages of 3 documents; feature 1 is relevance, rank k has examination 1 / k."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("log") / "clicks.tsv"
+    lines = ["query\tdocuments\tclicks\tfeatures"]
+    for page in range(1000):
+        x = rng.random((3, 2)).round(3)
+        clicks = (rng.random(3) < x[:, 0] / [1, 2, 3]).astype(int)
+        features = ",".join(" ".join(map(str, row)) for row in x)
+        lines.append(f"q{page}\t{page}a,{page}b,{page}c\t{','.join(map(str, clicks))}\t{features}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, ["train", *map(str, arguments)])
+
+
+def test_a_ranker_that_other_commands_take(clicklog, tmp_path):
+    out, figure = tmp_path / "ranker.json", tmp_path / "train.svg"
+    found = run(clicklog, "--model", "linear", "-o", out, "--figure", figure, "--json")
+    told = json.loads(found.stdout)
+    assert told["propensity"] == "regression"
+    np.testing.assert_allclose(told["examination"], [1, 1 / 2, 1 / 3], atol=0.1)
+    assert figure.read_text().startswith("<?xml")
+    ranker = fultr.Ranker.load(out)
+    weights = ranker.weights
+    assert weights[0] > 5 * abs(weights[1])
+    assert ranker.training["estimator"] == "UnbiasedRanker"
+    judged = tmp_path / "judged.txt"
+    judged.write_text("1 qid:1 1:.9 2:.5\n0 qid:1 1:.1 2:.5\n")
+    assert "NDCG@5" in CliRunner().invoke(cli, ["evaluate", str(out), str(judged)]).output
+
+
+def test_numbers_by_rank_and_words(clicklog, tmp_path):
+    found = run(clicklog, "--model", "linear", "--propensity", "1,.5,.25", "-o", tmp_path / "r.json")
+    assert "Examination by rank: 1.000 0.500 0.250" in found.output
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--propensity", "1,x2"], "--propensity: expected a method, none, or numbers"),
+        (["--propensity", "1,.5"], "propensity: expected 3 numbers, one per rank"),
+        (["--propensity", "guess"], "propensity: expected one of auto"),
+        (["--figure", "a.txt"], "--figure: expected a file that ends with .png"),
+    ],
+)
+def test_bad_options_are_one_line(clicklog, tmp_path, options, says):
+    found = run(clicklog, "-o", tmp_path / "r.json", *options)
+    assert says in str(found.exception)
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_a_log_without_features_is_refused(tmp_path):
+    path = tmp_path / "log.tsv"
+    path.write_text("cats\td1,d2\t1,0\ncats\td2,d1\t1,0\n")
+    found = run(path, "-o", tmp_path / "r.json")
+    assert "expected features of the documents" in str(found.exception)

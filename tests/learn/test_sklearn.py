@@ -1,0 +1,84 @@
+"""scikit-learn's own checks, pipelines, and searches with metadata routing.
+
+The checks call fit(X, y) with any y. An estimator of click logs needs to know the query and the rank of each row, too:
+the classes here add what the checks do not give (pages of five rows), and take values above the median for clicks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn import config_context
+from sklearn.model_selection import GridSearchCV, GroupKFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import fultr
+
+PAGE = 5
+
+
+def _clicks(y):
+    """Values above the median as clicks; whatever is no number goes on to the estimator, to be refused there."""
+    if np.iscomplexobj(y):
+        return y
+    try:
+        values = np.asarray(y, np.float64)
+    except (TypeError, ValueError):
+        return y
+    if not values.size or values.ndim != 1 or not np.isfinite(values).all():
+        return y
+    above = values > np.median(values)
+    return (above if above.any() else ~above).astype(int)
+
+
+def _pages(rows):
+    return {"query": np.arange(rows) // PAGE, "rank": np.arange(rows) % PAGE + 1}
+
+
+class CheckedRanker(fultr.UnbiasedRanker):
+    def fit(self, X, y=None):  # noqa: N803
+        rows = len(y) if y is not None else 0
+        return super().fit(X, None if y is None else _clicks(y), **_pages(rows))
+
+    def score(self, X, y):  # noqa: N803
+        return super().score(X, _clicks(y), **_pages(len(y)))
+
+
+class CheckedBias(fultr.PositionBias):
+    def fit(self, X, y=None):  # noqa: N803
+        rows = len(y) if y is not None else 0
+        return super().fit(X, None if y is None else _clicks(y), **_pages(rows))
+
+
+@parametrize_with_checks([CheckedRanker(folds=2, n_jobs=1), CheckedRanker("linear", folds=2), CheckedBias(draws=0)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def _log():
+    """200 queries with two pages of four documents; feature 0 is relevance, rank k has examination 1 / k."""
+    rng = np.random.default_rng(0)
+    x = rng.random((1600, 3))
+    rank = np.tile([1, 2, 3, 4], 400)
+    clicks = (rng.random(1600) < x[:, 0] / rank).astype(int)
+    return x, clicks, {"query": np.repeat(np.arange(200), 8), "rank": rank}
+
+
+def test_a_search_with_grouped_folds_and_metadata_routing():
+    x, clicks, given = _log()
+    with config_context(enable_metadata_routing=True):
+        ranker = fultr.UnbiasedRanker("linear", folds=2)
+        ranker.set_fit_request(query=True, rank=True).set_score_request(query=True, rank=True)
+        search = GridSearchCV(ranker, {"propensity": ["auto", "none"]}, cv=GroupKFold(3))
+        search.fit(x, clicks, groups=given["query"], **given)
+    assert search.cv_results_["mean_test_score"].shape == (2,)
+    assert search.best_estimator_.predict(x).shape == (1600,)
+
+
+def test_a_pipeline():
+    x, clicks, given = _log()
+    with config_context(enable_metadata_routing=True):
+        ranker = fultr.UnbiasedRanker("linear", folds=2).set_fit_request(query=True, rank=True)
+        pipeline = make_pipeline(StandardScaler(), ranker).fit(x, clicks, **given)
+    assert pipeline.predict([[0.9, 0.5, 0.5]])[0] > pipeline.predict([[0.1, 0.5, 0.5]])[0]
