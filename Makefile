@@ -24,7 +24,7 @@ setup: .venv/ready
 	touch $@
 
 run: setup
-	$(BIN)/fultr run
+	$(BIN)/fultr run --rounds 150
 
 lint: setup
 	$(BIN)/ruff check src tests docs/_site

@@ -68,12 +68,13 @@ def run(
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Compare FedIPS, FedAvg and λLinear across bias severities.
+    """Compare what is recommended, FedIPS, FedAvg and λLinear across bias severities.
 
     Loads or generates the data, trains a logging policy for each repeat, tunes learning rates on validation queries,
     trains every algorithm at every bias severity, and writes a table, a figure and a page with the findings. FedIPS
     learns from clicks and corrects their position bias; FedAvg learns from the same clicks uncorrected; λLinear learns
-    from the judgements themselves, as a ceiling.
+    from the judgements themselves. The recommended settings estimate the bias from the clicks, and what users see
+    follows what was learnt.
 
     Finished runs are kept in the folder: interrupted, the same command resumes.
 
