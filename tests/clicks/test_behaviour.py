@@ -179,6 +179,8 @@ def test_advice_is_proportionate_to_the_error():
     found = check_trust(TRUSTING, 0)
     answers = [next(on_trust(replace(found, error=error))).answer for error in (0.01, 0.2, 0.5)]
     assert answers == ["trust", "trust with care", "do not trust"]
+    assert "from the table" in next(on_trust(replace(found, error=0.5))).advice
+    assert "documents need more clicks" in next(on_trust(replace(found, error=0.5), affine=False)).advice
     reverse = replace(found, z=-5.0, excess=-0.1)
     assert next(on_trust(reverse)).answer == "do not trust"
 

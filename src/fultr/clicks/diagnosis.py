@@ -101,7 +101,7 @@ class Diagnosis:
         found = [*on_data(self.method, ranks, self.weights, known)]
         if ranks > 1:
             found += [*(on_feedback(self.feedback, self.ordered) if known.moved else ())]
-            found += [*on_trust(self.trust_bias), *on_stopping(self.stopping)]
+            found += [*on_trust(self.trust_bias, self.affine is not None), *on_stopping(self.stopping)]
         found += on_intervals(self.method, self.examination, self.draws, known, self.others, self.gaps)
         found += on_weights(self.weights)
         found.sort(key=lambda one: -ANSWERS.index(one.answer))

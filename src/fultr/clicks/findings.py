@@ -130,8 +130,8 @@ def on_feedback(found: Feedback | None, ordered: bool) -> Iterator[Finding]:
         yield Finding("power", "trust with care", reason, separate)
 
 
-def on_trust(found: TrustBias | None) -> Iterator[Finding]:
-    """Findings about clicks that a high rank attracts whatever is there."""
+def on_trust(found: TrustBias | None, affine: bool = True) -> Iterator[Finding]:
+    """Findings about clicks that a high rank attracts whatever is there; is there an affine estimate to use instead?"""
     if found is None:
         return
     if found.reversed:
@@ -147,20 +147,16 @@ def on_trust(found: TrustBias | None) -> Iterator[Finding]:
             f"From a higher to a lower rank, clicks on less relevant documents fall {found.more:.0%} further than "
             f"clicks on others of the same query: users trust high ranks. The curve is off by {size}."
         )
+        values = ", (click - beta) / alpha, with alpha and beta from the table."
+        if not affine:
+            values = "; to estimate its alpha and beta, documents need more clicks."
         if found.error < HARMLESS:
             yield Finding("trust bias", "trust", reason, "The error is small: no need to correct it.")
         elif found.error < TOO_LARGE:
-            advice = (
-                "Expect documents at high ranks to remain overrated by as much; affine credit, with alpha and beta "
-                "from the table, corrects it."
-            )
-            yield Finding("trust bias", "trust with care", reason, advice)
+            advice = "Expect documents at high ranks to remain overrated by as much, or use affine credit"
+            yield Finding("trust bias", "trust with care", reason, advice + values)
         else:
-            advice = (
-                "Use affine credit: (click - beta) / alpha in place of click / examination, with alpha and beta from "
-                "the table."
-            )
-            yield Finding("trust bias", "do not trust", reason, advice)
+            yield Finding("trust bias", "do not trust", reason, "Use affine credit" + values)
     elif found.hidden is None or found.hidden > LARGE:
         size = (
             "any trust bias" if found.hidden is None else f"a trust bias that puts the curve off by {found.hidden:.0%}"

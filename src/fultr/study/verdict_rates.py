@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 import numpy as np
 
@@ -18,8 +19,7 @@ from fultr.clicks.findings import ANSWERS
 from fultr.study.click_scenarios import Scenario
 
 CHECKS = ("feedback", "trust bias", "cascade", "order", "methods")  # what is found, beside what is uncertain
-LOGS = {2_000: 60, 20_000: 30, 100_000: 6}  # how many of each number of pages, where false alarms are counted
-FEWER = {2_000: 20, 20_000: 20, 100_000: 4}  # where violations are to be found
+LOGS = {2_000: 40, 20_000: 20, 100_000: 4}  # how many of each number of pages, for every case
 
 
 @dataclass(frozen=True)
@@ -96,18 +96,18 @@ VIOLATED: tuple[tuple[str, Scenario], ...] = (
 )
 
 
-def table(cases: Iterable[tuple[str, Scenario]], numbers: Mapping[int, int]) -> None:
-    """Print a table: shares of logs, in per cent, of so many logs for each number of pages."""
+def table(cases: Sequence[tuple[str, Scenario]]) -> None:
+    """Print a table: shares of logs, in per cent."""
     heads = ("", "pages", "logs", "last rank over truth", *ANSWERS, *CHECKS, "any")
     print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
-    totals: dict[int, Counter[str]] = {pages: Counter() for pages in numbers}
-    for name, case in cases:
-        for pages, number in numbers.items():
-            said = rates(replace(case, pages=pages), number)
+    for pages, number in LOGS.items():
+        total: Counter[str] = Counter()
+        for name, case in cases:
+            first = crc32(f"{name}, {pages}".encode())  # logs with the same seed would be lucky and unlucky together
+            said = rates(replace(case, pages=pages), number, first=first)
             counts = Counter({**said.answers, **said.found, "any": said.alarms})
             _row(name, pages, said.logs, f"{said.ratio:.2f}", counts)
-            totals[pages] += counts + Counter(logs=said.logs)
-    for pages, total in totals.items():
+            total += counts + Counter(logs=said.logs)
         _row("all", pages, total["logs"], "", total)
 
 
@@ -118,10 +118,10 @@ def _row(name: str, pages: int, logs: int, ratio: str, counts: Counter[str]) -> 
 
 def main(words: list[str]) -> None:
     """Print the tables."""
-    for part, cases, numbers in (("clean", CLEAN, LOGS), ("violated", VIOLATED, FEWER)):
+    for part, cases in (("clean", CLEAN), ("violated", VIOLATED)):
         chosen = [one for one in cases if not words or part in words or any(word in one[0] for word in words)]
         if chosen:
-            table(chosen, numbers)
+            table(chosen)
 
 
 if __name__ == "__main__":
