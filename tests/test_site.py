@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -87,6 +88,17 @@ def test_every_page_of_the_repository_and_every_public_name_is_there(site, pages
     reference = "".join(path.read_text(encoding="utf-8") for path in (site / "reference").iterdir())
     assert "&gt;&gt;&gt;" in reference  # examples are code,
     assert "<blockquote>" not in reference  # not quotations of quotations
+
+
+def test_notebooks_are_committed_without_results_and_shown_with_them(site):
+    """They ran when the site was built, or it would not have been."""
+    books = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+    assert [book.stem for book in books] == ["click-log", "estimator", "federation", "paper"]
+    for book in books:
+        cells = json.loads(book.read_text(encoding="utf-8"))["cells"]
+        assert not [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")], book.name
+        assert 'class="output"' in (site / "notebooks" / f"{book.stem}.html").read_text(encoding="utf-8")
+    assert (site / "notebooks" / "paper-2.png").is_file()
 
 
 def test_search_finds_when_the_site_is_opened_from_the_disk(site, tmp_path):
