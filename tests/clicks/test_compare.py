@@ -79,7 +79,7 @@ def test_the_answer_is_right_and_the_displayed_order_is_what_was_clicked():
 def test_error_rates_with_examination_estimated_from_the_same_log():
     """16 logs, two questions each: intervals cover in 95% but for 3 standard errors, and no answer is wrong.
 
-    docs/click-logs.md has the rates over 200 logs.
+    docs/click-log-files.md has the rates over 200 logs.
     """
     covered: dict[str, list[bool]] = {"ips": [], "doubly-robust": []}
     answers = []

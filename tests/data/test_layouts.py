@@ -243,3 +243,15 @@ def test_mq2007_without_some_documents_is_told_apart():
     assert found.compared_with == "MQ2007"
     assert verdicts[("all", "queries")]
     assert verdicts[("all", "documents")] == (found.counts[-1].documents == 69_623)
+
+
+def test_a_folder_without_a_file_for_validation(tmp_path):
+    """A fifth of the training queries stands in for it, and a warning says so; the same ones every time."""
+    for name, queries in (("train.txt", range(10)), ("test.txt", range(10, 14))):
+        lines = [f"{grade} qid:{q} 1:{q + grade}\n" for q in queries for grade in (0, 2)]
+        (tmp_path / name).write_text("".join(lines))
+    with pytest.warns(UserWarning, match=r"there is no vali.txt or valid.txt; 20% of the training queries are taken"):
+        found = load_path(tmp_path, cache=False)
+    assert [part.queries for part in found] == [8, 2, 4]
+    assert sorted(found.train.query_ids.tolist() + found.valid.query_ids.tolist()) == list(range(10))
+    assert found.test.query_ids.tolist() == [10, 11, 12, 13]

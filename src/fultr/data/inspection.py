@@ -14,6 +14,8 @@ from fultr.data.layouts import PARTS, Layout, Sentinel, _sentinels, find_layout
 from fultr.data.letor.reader import LetorFile
 from fultr.data.ranking import RankingData
 
+_NAMES = {1: ("all",), 2: ("train", "test"), 3: PARTS}  # of the files, by how many there are
+
 
 @dataclass(frozen=True)
 class Published:
@@ -166,7 +168,7 @@ def inspect(
     """
     layout = find_layout(source, fold=fold)
     counts, ids = [], np.empty(0, np.int64)
-    for part, path in zip(PARTS if len(layout.files) > 1 else ("all",), layout.files, strict=True):
+    for part, path in zip(_NAMES[len(layout.files)], layout.files, strict=True):
         file = LetorFile(path, merge=merge, sentinel=_sentinels(layout, sentinel), threads=threads)
         counts.append(_count(part, path.name, file.read([]), file.feature_ids.size))
         ids = np.union1d(ids, file.feature_ids)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -23,7 +24,12 @@ PARTS = ("train", "valid", "test")
 ISTELLA_SENTINEL = "1.79769313486232e+308"
 _SHARES = (0.6, 0.2, 0.2)
 _YAHOO_NAMES = ("set1.train.txt", "set1.valid.txt", "set1.test.txt")
-_PLAIN_NAMES = (("train.txt", "vali.txt", "test.txt"), ("train.txt", "valid.txt", "test.txt"))
+_PLAIN_NAMES = (
+    ("train.txt", "vali.txt", "test.txt"),
+    ("train.txt", "valid.txt", "test.txt"),
+    ("train.txt", "test.txt"),
+)
+_HELD_BACK = 0.2  # of the training queries, for validation, where there is no file for it
 
 Sentinel = str | Sequence[str] | None
 
@@ -34,7 +40,7 @@ class Layout:
 
     Attributes:
         name: "yahoo", "istella", or the name of the folder or file.
-        files: train, valid and test; or one file, to be split.
+        files: train, valid and test; train and test, where there is no file for validation; or one file, to be split.
         fold: which of several folds this is; None if there are no folds.
     """
 
@@ -144,6 +150,11 @@ def load_path(
     layout = find_layout(source, fold=fold)
     sentinels = _sentinels(layout, sentinel)
     identities = [file_identity(file) for file in layout.files]
+    if len(layout.files) == 2:
+        warnings.warn(
+            f"{source}: there is no vali.txt or valid.txt; {_HELD_BACK:.0%} of the training queries are taken for it",
+            stacklevel=3,
+        )
 
     def make() -> list[RankingData]:
         parts = read_letor_files(layout.files, merge=merge, sentinel=sentinels, threads=threads)
@@ -155,9 +166,11 @@ def load_path(
             except FultrError as error:
                 raise FultrError(f"{file}: {error}") from error
             parts[i] = parts[i].normalise(overwrite=True, threads=threads) if normalise else parts[i]
-        if len(parts) > 1:
+        if len(parts) > 2:
             return parts
         try:
+            if len(parts) == 2:
+                return [*parts[0].split((1 - _HELD_BACK, _HELD_BACK), seed), parts[1]]
             return list(parts[0].split(_SHARES, seed))
         except FultrError as error:
             raise FultrError(f"{source}: {error}") from error
@@ -169,7 +182,7 @@ def load_path(
         "filter": filter,
         "merge": merge,
         "sentinels": sentinels,
-        "seed": seed if len(layout.files) == 1 else None,
+        "seed": seed if len(layout.files) < len(PARTS) else None,
     }
     train, valid, test = cached(key, make) if cache else make()
     return Splits(train, valid, test, Path(source).resolve().name, normalise)

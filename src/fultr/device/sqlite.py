@@ -118,6 +118,8 @@ def clear_errors(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise FultrError(_explained(path, error)) from None
+    except UnicodeDecodeError:
+        raise damaged(path, "text that is not UTF-8") from None
     except OSError as error:
         raise FultrError(f"{path}: cannot be opened: {error.strerror or error}") from None
 
