@@ -263,7 +263,7 @@ def main(total: int, first: int = 0) -> None:
     block = 250
     tasks = [(names[i % len(names)], block, first + i) for i in range(total // block)]
     done = 0
-    with ProcessPoolExecutor(2, max_tasks_per_child=20) as pool:
+    with ProcessPoolExecutor(2) as pool:
         for task in as_completed([pool.submit(_one, task) for task in tasks]):
             name, count, wrong = task.result()
             done += count

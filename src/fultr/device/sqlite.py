@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.device.values import click_checksum
 
 APPLICATION = int.from_bytes(b"fult", "big")
@@ -146,7 +146,8 @@ def is_full(error: sqlite3.Error) -> bool:
 
 def damaged(path: Path, cause: str) -> FultrError:
     """The error for a damaged log."""
-    return FultrError(f"{path}: is damaged ({cause}): restore it from a backup, or delete it and start a new log")
+    said = one_line(cause)
+    return FultrError(f"{path}: is damaged ({said}): restore it from a backup, or delete it and start a new log")
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fultr.core.checks import SettingError, UnknownNameError, written
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.core.settings import Leaf, flatten, leaves
 from fultr.core.toml import line_of, parse_toml, read_text
 from fultr.study.claims import Claim
@@ -187,7 +187,8 @@ class _Reader:
         for pattern in patterns:
             matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
             if not matches:
-                raise self._error(f"{key}: there is no line {pattern[:60]!r}; there are {names}", key, table, index)
+                there = one_line(", ".join(names), 800)
+                raise self._error(f"{key}: there is no line {pattern[:60]!r}; there are {there}", key, table, index)
             found += [name for name in matches if name not in found]
         return tuple(found)
 
