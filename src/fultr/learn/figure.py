@@ -17,6 +17,7 @@ _WORDS = {"trees": "trees", "mlp": "epochs", "linear": "ridge"}
 def draw_training(trained: Trained) -> Figure:
     """Draw examination by rank, and the gain on held-out clicks by trees, epochs or ridge, a line for each fold."""
     report, fitted = trained.report, trained.fitted
+    curves = [] if fitted is None else fitted.curves
     with mpl.rc_context({**STYLE, "font.size": 9, "legend.fontsize": 8.5}):
         figure = Figure(figsize=(7.8, 3.0), layout="constrained")
         left, right = figure.subplots(1, 2)
@@ -26,18 +27,18 @@ def draw_training(trained: Trained) -> Figure:
         left.set_xlabel("rank")
         left.set_ylim(0, None)
         left.set_xticks(ranks[:: max(1, -(-ranks.size // 12))])
-        chance = 0.0 if fitted.held_out is None else fitted.held_out[1]
+        chance = 0.0 if fitted is None or fitted.held_out is None else fitted.held_out[1]
         colours = ["blue", "vermillion", "green", "purple", "orange", "sky", "black", "grey"]
-        for i, (places, values) in enumerate(fitted.curves):
+        for i, (places, values) in enumerate(curves):
             colour = PALETTE[colours[i % len(colours)]]
             gains = (values - chance) / math.log(2)
             best = int(np.argmax(gains))
             right.plot(places, gains, color=colour, linewidth=1.2)
             right.plot(places[best], gains[best], color=colour, marker="o")
-        if report.model == "linear" and fitted.curves:
+        if report.model == "linear" and curves:
             right.set_xscale("log")
         right.set_title("Gain on held-out clicks, bits per click; dots: chosen", loc="left")
-        right.set_xlabel(_WORDS[report.model] + ("" if report.model == "linear" else ", a line for each fold"))
-        if not fitted.curves:
-            right.text(0.5, 0.5, "nothing was held out", ha="center", transform=right.transAxes)
+        right.set_xlabel(_WORDS.get(report.model, "") + ("" if report.model == "linear" else ", a line for each fold"))
+        if not curves:
+            right.text(0.5, 0.5, "no choices to draw", ha="center", transform=right.transAxes)
     return figure

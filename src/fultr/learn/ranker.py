@@ -45,7 +45,11 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             "regression", "em"); one number per rank; or "none": clicks are taken as they are.
         normalise: "none": features are used as they are, whatever their scale (linear and neural rankers scale them to
             mean 0 and variance 1 in training, and the weights back afterwards); "query": each is scaled to [0, 1]
-            within a query's rows, also when ranking, which then needs to know the query.
+            within a query's rows, also when ranking, which then needs to know the query; "auto": "query" if federated,
+            else "none".
+        federated: train as a federation of the users' devices would, with FedIPS, to the same weights as their device
+            logs give; a log without users is that of one device. Features are then scaled page by page, since a device
+            knows no others. For studying a federation: what it costs in quality has not been measured.
         folds: parts into which queries are cut, each of which is held out in turn to make choices; the ranker is the
             mean of those trained without a part.
         random_state: seed of folds and of whatever is drawn.
@@ -76,7 +80,8 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         model: Literal["trees", "linear", "mlp"] = "trees",
         *,
         propensity: Any = "auto",
-        normalise: Literal["none", "query"] = "none",
+        normalise: Literal["auto", "none", "query"] = "auto",
+        federated: bool = False,
         folds: int = 5,
         random_state: int = 0,
         n_jobs: int | None = None,
@@ -84,6 +89,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         self.model = model
         self.propensity = propensity
         self.normalise = normalise
+        self.federated = federated
         self.folds = folds
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -113,20 +119,27 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
                 follow each other in the order of their ranks.
             document: an id; None: documents of a query with the same features are the same.
         """
-        check_choice("normalise", self.normalise, ("none", "query"))
+        check_choice("normalise", self.normalise, ("auto", "none", "query"))
         if self.n_jobs is not None:
             check_number("n_jobs", self.n_jobs, least=1, most=1024, whole=True)
         values = table_of(self, X, reset=True)
         check_given(len(values), clicks=clicks, query=query, rank=rank)
-        if self.normalise == "query":
+        scaled = self.normalise == "query" or (self.normalise == "auto" and self.federated)
+        if scaled and not self.federated:
             values = by_query(values, numbered("query", query, len(values))[1])
-        log = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document).log
+        pages = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document)
+        if scaled and self.federated:
+            page = np.empty(len(values), np.int64)
+            page[pages.rows[pages.rows >= 0]] = np.nonzero(pages.rows >= 0)[0]
+            pages = pages_of(by_query(values, page), clicks, query=query, rank=rank, user=user, session=page)
+        log = pages.log
         names = tuple(map(str, getattr(self, "feature_names_in_", ()))) or None
         trained = train_on_log(
             replace(log, feature_names=names),
             model=self.model,
             propensity=self.propensity,
-            normalised=self.normalise == "query",
+            normalised=scaled,
+            federated=self.federated,
             folds=self.folds,
             seed=self.random_state,
             threads=self.n_jobs,
@@ -167,7 +180,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             X: features, as for `fit`.
             query: an id of each row's query, of any type.
         """
-        scores = self.predict(X, query=query if self.normalise == "query" else None)
+        scores = self.predict(X, query=query)
         with input_errors():
             return places(scores, query)
 

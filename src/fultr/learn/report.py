@@ -53,9 +53,7 @@ class Report:
             "Examination by rank: " + " ".join(f"{value:.3f}" for value in self.examination),
             f"Model: {self.model}; chosen: {_listed(self.chosen)}.",
         ]
-        if self.held_out is None:
-            lines.append("Nothing was held out.")
-        else:
+        if self.held_out is not None:
             told = f"{self.held_out:+.3f} bits per click over documents in random order"
             lines.append(f"Clicks of held-out queries ({self.folds} folds): {told}.")
         return "\n".join([*lines, *self.notes])
