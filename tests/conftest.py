@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["help.command_data"]
+collect_ignore = ["help/windows"]  # looking for doctests would import it, and take from this process what Windows lacks
 
 MARKS = ("slow", "process", "deployment")  # what `make check` leaves out
 started: list[str] = []  # the processes that the test at hand has started

@@ -24,6 +24,7 @@ GUARDED = {  # further ones: (file, name), where the line itself asks whether th
     ("device/ledger.py", "time.clock_gettime"),
     ("deploy/services.py", "/bin/sh"),  # after require_processes
     ("device/log.py", "os.register_at_fork"),
+    ("cli/chromium.py", "os.geteuid"),
     ("cli/bench/flower.py", "/tmp"),  # on macOS
     ("cli/app_people.py", "/usr/share/man/man1"),  # a demonstration's texts, where there are manual pages
 }

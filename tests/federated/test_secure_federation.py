@@ -106,7 +106,7 @@ def test_fixed_point_costs_next_to_nothing(logs, filled, tmp_path):
 
 
 def test_trees_grow_from_secure_sums(logs, filled, tmp_path):
-    grown = {"model": "random-trees", "linear_rounds": 1, "tree_rounds": 2, "depth": 2, "trees": 4}
+    grown = {"judge": False, "model": "random-trees", "linear_rounds": 1, "tree_rounds": 2, "depth": 2, "trees": 4}
     secure = federate(Dropping(logs), settings_of(**grown), tmp_path / "secure")
     shutil.copytree(filled, tmp_path / "again")
     paths = {i: tmp_path / "again" / f"{i}.db" for i in logs}

@@ -94,4 +94,4 @@ def test_adversaries_are_settings_of_a_run():
     with pytest.raises(FultrError, match="attack: expected one of flip, collude; found"):
         RunSettings.of({"adversaries": 0.2, "attack": "guess"})
     with pytest.raises(FultrError, match=r"adversaries: expected a value of type Adversaries or None"):
-        fultr.simulate(None, adversaries=0.2)
+        fultr.simulate(fultr.load("synthetic"), adversaries=0.2)

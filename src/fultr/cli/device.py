@@ -269,7 +269,7 @@ def export(log: Path, out: Path | None, click_log: bool) -> None:
 @click.option("--raw", is_flag=True, help="The features are not scaled to [0, 1] within each query.")
 @click.option("--version", "version", default="", help="Version of the ranker that made the impressions.")
 def import_(clicklog: Path, folder: Path, raw: bool, version: str) -> None:
-    """Fill the logs of devices from a click log, one for each of its users.
+    """Fill device logs from a click log, one for each user.
 
     CLICKLOG is what fultr estimate reads, with features; without users, it is the log of one device.
     """

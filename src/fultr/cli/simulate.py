@@ -89,7 +89,7 @@ def simulate(
     \b
     Examples
       fultr simulate                            FedIPS with known propensities
-      fultr simulate --recommended              what is recommended beside the paper
+      fultr simulate --recommended              the recommended settings
       fultr simulate --recommended --model random-trees --rounds 300
       fultr simulate --propensity none          FedAvg
       fultr simulate --propensity shrunk        propensities from the clicks

@@ -42,7 +42,7 @@ def comparison(
         seed: of everything.
 
     >>> [line.name for line in comparison(gammas=(1.0,)).lines][:3]
-    ['FedIPS, γ = 1', 'FedAvg, γ = 1', 'λLinear']
+    ['FedIPS, γ = 1', 'FedAvg, γ = 1', 'recommended, γ = 1']
     """
     if not gammas or len(set(gammas)) != len(gammas):
         raise FultrError(f"gamma: expected one or more different numbers, found {gammas}")
