@@ -225,15 +225,17 @@ def connected(
     with FleetHttpClient.from_server_address(address, False, authority, [signed]) as client:
         client._client.follow_redirects = False
         client._client.event_hooks["response"].append(_bounded)
-        if known is not None and _is_known(fleet := Fleet(client, known)):
-            yield fleet
-        else:
+        if known is None or not _is_known(fleet := Fleet(client, known)):
             if before is not None:
                 Fleet(client, before).leave()
             public = public_key_to_bytes(key.public_key())
             request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
             fleet = Fleet(client, client.ActivateNode(request).node_id)
+        try:
             yield fleet
+        except KeyboardInterrupt:  # that is how a node ends
+            fleet.leave()
+            raise
         fleet.leave()
 
 
