@@ -16,7 +16,10 @@ from fultr.rankers.forest import first_trees, forest_parts, forest_size, read_fo
 from fultr.study.fill_devices import fill_devices
 
 FEATURES, TREES, DEPTH = 3, 8, 2
-MANY = {"answers_a_day": 10**6, "answers_in_all": 10**6, "seconds_apart": 0.0, "window": "all"}
+SMALL = DevicePolicy(  # for logs of some tens of impressions
+    answers_a_day=10**6, answers_in_all=10**6, seconds_apart=0.0, window="all", held_out=0.3, least_clicks=2,
+    least_impressions=3,
+)  # fmt: skip
 
 
 def forest() -> np.ndarray:
@@ -67,7 +70,7 @@ def test_a_federation_keeps_what_devices_speak_for(tmp_path):
         {"features": data.train.width, "rounds": 5, "displayed": 5, "judge": True, "model": "random-trees",
          "propensity": "1,0.5,0.33,0.25,0.2", "linear_rounds": 1, "tree_rounds": 4, "depth": 2, "trees": 2}
     )  # fmt: skip
-    devices, said = LocalDevices(logs, policy=DevicePolicy(**MANY)), []
+    devices, said = LocalDevices(logs, policy=SMALL), []
     trained = federate(devices, settings, tmp_path / "server", tell=said.append)
     with np.load(tmp_path / "server" / "checkpoint.npz") as kept:
         whole = kept["weights"]

@@ -95,7 +95,8 @@ class Page:
     def type(self, text: str) -> None:
         """Into what has the focus, a letter at a time."""
         for sign in text:
-            self._send("Input.insertText", text=sign)
+            self._send("Input.dispatchKeyEvent", type="keyDown", key=sign, text=sign)
+            self._send("Input.dispatchKeyEvent", type="keyUp", key=sign)
 
     def press(self, key: str) -> None:
         """A key."""

@@ -8,6 +8,7 @@ number of threads.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -38,14 +39,14 @@ def one_blas_thread() -> Iterator[None]:
     Their libraries cut a long dot product into as many sums as there are cores, so its last bits depend on the machine;
     and for the short ones of an estimate, waking threads takes many times longer than the work.
     """
-    with _blas().limit(limits=1, user_api="blas"):
+    with _blas("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas"):
         yield
 
 
 @cache
-def _blas() -> ThreadpoolController:
+def _blas(with_scipy: bool) -> ThreadpoolController:
+    """A controller knows the libraries that are loaded when it is made; SciPy has one of its own."""
     import numpy  # noqa: F401
-    import scipy.linalg  # noqa: F401  # a controller knows the libraries that are loaded when it is made
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

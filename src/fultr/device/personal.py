@@ -21,7 +21,6 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +28,7 @@ import numpy as np
 
 from fultr.clicks.log import Records
 from fultr.core.arrays import Bools, Float32s, Float64s, Int64s
+from fultr.core.threads import one_blas_thread
 from fultr.device.sqlite import transaction
 
 LEAST_QUERIES = 30
@@ -205,15 +205,16 @@ def _worth(
 
 def best_spread(clicked: Clicked) -> float:
     """The spread of the prior with which a layer that is fitted to four parts predicts the clicks of the fifth best."""
-    return max(_SPREADS, key=lambda spread: sum(_likelihood(fit(own, spread), held) for own, held in _parts(clicked)))
+    parts = [(clicked.take(~held), clicked.take(held)) for held in _held_out(clicked)]
+    return max(_SPREADS, key=lambda spread: sum(_likelihood(fit(own, spread), other) for own, other in parts))
 
 
-def _parts(clicked: Clicked) -> Iterator[tuple[Clicked, Clicked]]:
-    """The log without each of its parts by queries, and that part."""
+def _held_out(clicked: Clicked) -> Iterator[Bools]:
+    """The clicks of each part by queries, where there are others too."""
     for part in range(_PARTS):
         held = clicked.queries % _PARTS == part
         if held.any() and not held.all():
-            yield clicked.take(~held), clicked.take(held)
+            yield held
 
 
 def _likelihood(fitted: Fitted, clicked: Clicked) -> float:
@@ -234,13 +235,11 @@ def judge(clicked: Clicked, spread: float = _SPREADS[0]) -> tuple[float, float]:
     favours another. What speaks less for the layer counts.
     """
     weights, gains = np.zeros((2, len(clicked.ranks))), np.zeros(len(clicked.ranks))
-    for part in range(_PARTS):
-        held = clicked.queries % _PARTS == part
-        if held.any() and not held.all():
-            fitted, own = fit(clicked.take(~held), spread), clicked.take(held)
-            for side, gamma in enumerate((fitted.gamma - 2 * fitted.error, fitted.gamma + 2 * fitted.error)):
-                weights[side, held] = np.minimum((own.ranks + 1.0) ** max(0.0, gamma), _MOST_WEIGHT)
-            gains[held] = _gain(own.scores + own.features @ fitted.delta, own) - _gain(own.scores, own)
+    for held in _held_out(clicked):
+        fitted, own = fit(clicked.take(~held), spread), clicked.take(held)
+        for side, gamma in enumerate((fitted.gamma - 2 * fitted.error, fitted.gamma + 2 * fitted.error)):
+            weights[side, held] = np.minimum((own.ranks + 1.0) ** max(0.0, gamma), _MOST_WEIGHT)
+        gains[held] = _gain(own.scores + own.features @ fitted.delta, own) - _gain(own.scores, own)
     if not weights.any():
         return 0.0, 0.0
     _, query = np.unique(clicked.queries, return_inverse=True)
@@ -264,6 +263,7 @@ def _gain(scores: Float64s, clicked: Clicked) -> Float64s:
     return gains
 
 
+@one_blas_thread()
 def layer_of(
     clicked: Clicked, names: list[str], normalised: bool, version: str, clicks: int, now: float
 ) -> PersonalLayer:
@@ -285,21 +285,13 @@ def layer_of(
     columns = columns[spread[columns] > 0]
     units = np.ones(len(columns)) if normalised else spread[columns]
     clicked = clicked._replace(features=clicked.features[:, :, columns] / units)
-    with _one_thread():  # matrices are small: several threads would only wait for each other
-        best = best_spread(clicked)
-        delta = fit(clicked, best).delta / units
-        difference, error = judge(clicked, best)
+    best = best_spread(clicked)
+    delta = fit(clicked, best).delta / units
+    difference, error = judge(clicked, best)
     weights = {
         names[column]: float(np.float32(weight)) for column, weight in zip(columns, delta, strict=True) if weight
     }
     return PersonalLayer(version, weights, difference, error, clicks, queries, now)
-
-
-def _one_thread() -> AbstractContextManager[object]:
-    from threadpoolctl import threadpool_limits  # seldom needed, and slow to import
-
-    limits: AbstractContextManager[object] = threadpool_limits(1, "blas")
-    return limits
 
 
 def _spread(values: Float64s, there: Bools) -> Float64s:

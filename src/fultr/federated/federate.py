@@ -173,7 +173,7 @@ def _stopped(devices: Devices, state: _State, tell: Callable[[Event], object]) -
         return ranker
 
     def found(candidate: Float32s, stable: Float32s) -> Comparison | None:
-        return compare(devices, settings, state.folder, candidate, stable)
+        return _judged_together(devices, state, candidate, stable, lambda event: None)
 
     kept, words = fewest_trees(ranker, settings.features, kind.depth, found)
     if words:
@@ -206,8 +206,14 @@ def compare(
     if settings.algorithm().privacy is not None:
         tell(Event("compared", "comparison: none with privacy, whose budget covers training alone"))
         return None
-    state = _State.load(folder, settings, _first(settings))
-    server = replace(state.server, weights=candidate)
+    return _judged_together(devices, _State.load(folder, settings, _first(settings)), candidate, stable, tell)
+
+
+def _judged_together(
+    devices: Devices, state: _State, candidate: Float32s, stable: Float32s, tell: Callable[[Event], object]
+) -> Comparison | None:
+    """What all connected devices find that judge two rankers by the same held-out clicks; None if too few do."""
+    settings, server = state.settings, replace(state.server, weights=candidate)
     task = replace(task_of(settings, state.done, server), train=False, judge=True, rival=stable)
     accepted, refused, silent = _ask(devices, task, _connected(devices, settings, tell), settings)
     counts = f"{len(accepted)} devices judged, {len(refused)} refused or were refused, {len(silent)} were silent"
