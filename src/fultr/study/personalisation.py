@@ -30,7 +30,7 @@ from fultr.core.threads import default_threads
 from fultr.data.load import load
 from fultr.data.ranking import RankingData, Splits
 from fultr.device.personal import clicked_of, layer_of
-from fultr.federated.recommended import REFRESH, recommended
+from fultr.federated.recommended import recommended, recommended_refresh
 from fultr.rankers.metrics import ndcg
 from fultr.study.engine import each_finished
 from fultr.study.policy import display
@@ -142,7 +142,7 @@ def _liked(data: RankingData, user: int, seed: int) -> RankingData:
 @lru_cache(maxsize=1)
 def _trained() -> tuple[Splits, Float32s]:
     data = load(DATA)
-    run = simulate(data, recommended(200), rounds=200, population=POPULATION, showing=Showing(REFRESH), seed=SEED)
+    run = simulate(data, recommended(200), rounds=200, population=POPULATION, showing=Showing(recommended_refresh()), seed=SEED)
     return data, run.ranker.weights
 
 

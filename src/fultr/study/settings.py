@@ -10,7 +10,7 @@ from fultr.clicks.settings import ClickModel, Sessions
 from fultr.core.checks import SettingError, check_number
 from fultr.core.settings import build, changed, check, either, flatten, leaves, setting
 from fultr.federated.combining import check_summable
-from fultr.federated.recommended import REFRESH, recommended
+from fultr.federated.recommended import recommended, recommended_refresh
 from fultr.federated.settings import FedIPS, check_ranks
 from fultr.rankers.settings import LambdaLinear
 
@@ -207,7 +207,8 @@ class RunSettings:
         >>> RunSettings.recommended(300, "random-trees").showing.refresh
         10
         """
-        return cls(fedips=recommended(rounds, model=model), showing=Showing(REFRESH), rounds=rounds)
+        showing = Showing(recommended_refresh(rounds))
+        return cls(fedips=recommended(rounds, model=model), showing=showing, rounds=rounds)
 
     def but(self, given: Mapping[str, object]) -> RunSettings:
         """The same with other values of some settings.
