@@ -142,7 +142,8 @@ def _liked(data: RankingData, user: int, seed: int) -> RankingData:
 @lru_cache(maxsize=1)
 def _trained() -> tuple[Splits, Float32s]:
     data = load(DATA)
-    run = simulate(data, recommended(200), rounds=200, population=POPULATION, showing=Showing(recommended_refresh()), seed=SEED)
+    showing = Showing(recommended_refresh())
+    run = simulate(data, recommended(200), rounds=200, population=POPULATION, showing=showing, seed=SEED)
     return data, run.ranker.weights
 
 
