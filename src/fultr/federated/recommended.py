@@ -16,8 +16,8 @@ def recommended(rounds: int = 200, *, model: str = "linear") -> FedIPS:
     Softmax loss, estimated propensities ("shrunk"), weights of clicks clipped at 1 / (mean propensity of the last
     rank), momentum (with fewer than 100 rounds: Adam) and a rate that falls along a cosine, clients' rates by the
     number of features, and a start that ranks like the logging policy. In a simulation give `simulate` a
-    `Showing(recommended_refresh(rounds))`; on devices, releases do that. How it was chosen, on what, and where it falls
-    short: docs/learning-more.md.
+    `Showing(refresh=10)`, or 5 with fewer than 100 rounds; on devices, releases do that. How it was chosen, and
+    where it falls short: docs/learning-more.md.
 
     Args:
         rounds: of the whole training. With trees, a third of them trains the linear ranker below them.
