@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fultr"
 PACKAGES = {
     "core": set(),
     "data": {"core"},
-    "clicks": {"core"},
+    "clicks": {"core", "data"},
     "rankers": {"core", "data", "clicks"},
     "federated": {"core", "rankers", "clicks"},
     "device": {"core", "rankers", "clicks", "federated"},

@@ -161,6 +161,19 @@ TIANGONG = "<?xml version='1.0'?><t>" + "".join(
 ) + "</t>"  # fmt: skip
 
 
+AOL = b"".join(b"%d qid:%d 1:%d.5 2:0.25 # d%d\n" % (i % 3 == 0, i // 3, i, i % 5) for i in range(12))
+METADATA = b"qid,user_id,timestamp,query,target_doc_id,candidate_doc_ids\n" + b"".join(
+    b"%d,%d,2006-03-0%d 10:00:00,\"cats, dogs\",d1,\"['d1', 'd2', 'd3']\"\n" % (i, i % 2, i + 1) for i in range(5)
+)
+
+
+def _read_aol(path: Path) -> None:
+    """One of the two files is damaged, the other one is whole."""
+    other, whole = ("metadata.csv", METADATA) if path.name == "letor.txt" else ("letor.txt", AOL)
+    (path.parent / other).write_bytes(whole)
+    read_click_log(path.parent)
+
+
 def _baidu(packed: str) -> bytes:
     table = pa.table(
         {
@@ -191,6 +204,8 @@ def targets() -> dict[str, tuple[str, list[bytes], Callable[[Path], object], Cal
         "yandex": ("log.txt", [YANDEX.encode()], read_click_log, mutated),
         "tiangong": ("log.xml", [TIANGONG.encode()], read_click_log, mutated),
         "baidu": ("part.parquet", [_baidu("zstd"), _baidu("none")], read_click_log, mutated),
+        "aol": ("letor.txt", [AOL, AOL.replace(b" #", b"\n#")], _read_aol, mutated),
+        "aol metadata": ("metadata.csv", [METADATA], _read_aol, mutated),
         "packed click log": ("log.csv.gz", [gzip.compress(commas[1], mtime=0)], read_click_log, mutated),
         "ranker": ("ranker.json", [ranker], Ranker.load, mutated_json),
         "version": ("version.json", [_version()], read_ranker, mutated_json),

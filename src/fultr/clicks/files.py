@@ -28,6 +28,7 @@ from fultr.clicks.file_tables import (
     read_text,
 )
 from fultr.clicks.impressions import ImpressionLog, mean_by_pair, number_pairs
+from fultr.clicks.published.aol import aol_files, read_aol
 from fultr.clicks.published.baidu import COLUMNS as BAIDU
 from fultr.clicks.published.baidu import is_baidu, pages_of_baidu
 from fultr.clicks.published.tiangong import is_xml, read_tiangong
@@ -57,10 +58,11 @@ def read_click_log(
     The first line may name the columns, in any order and among others: of pages query, user, documents, clicks and
     features; of displayed documents query, user, session, document, rank, click and those of the features. Without
     names, rows are pages: three columns are query, documents, clicks, and four are query, user, documents, clicks.
-    Files of Baidu-ULTR, TianGong-ST and the Yandex relevance challenge are recognised (`fultr.clicks.published`).
+    Files of Baidu-ULTR, TianGong-ST and the Yandex relevance challenge, and the folder of AOL4FOLTR, are recognised
+    (`fultr.clicks.published`).
 
     Args:
-        path: of a tab-separated, CSV or Parquet file; .gz, .xz, .bz2 and .zst are unpacked.
+        path: of a tab-separated, CSV or Parquet file, or of AOL4FOLTR's folder; .gz, .xz, .bz2 and .zst are unpacked.
         separator: between documents, and between clicks, of one cell; by default the first of comma, space, semicolon,
             bar, colon, slash that occurs between clicks.
         features: the columns that hold the features, where a row is a displayed document; by default those called f1,
@@ -80,6 +82,8 @@ def read_click_log(
     check_choice("repeated", repeated, REPEATED)
     if separator == "":
         raise FultrError("separator: expected at least one character, found none")
+    if (files := aol_files(path)) is not None:
+        return read_aol(*files, repeated)
     text = map_text(path)
     delimiter, line = "", 0
     if is_xml(text):

@@ -168,6 +168,9 @@ def pages_of(
     first = order[begins]
     displayed = np.where(shown, codes[rows], 0)
     displayed += len(called) * occurrences(displayed, shown)  # one that a page displays twice counts as two
+    taken = rows[shown]
+    if values is not None and not np.array_equal(taken, np.arange(size)):  # else they need no copy
+        values = values[taken]
     owner, pairs = number_pairs(queries[first][:, np.newaxis], displayed, shown)
     log = ImpressionLog(
         queries[first].astype(np.int32),
@@ -177,7 +180,7 @@ def pages_of(
         owner[0].astype(np.int32),
         query_names,
         called[owner[1] % len(called)],
-        None if values is None else mean_by_pair(values[rows[shown]], pairs[shown], owner[0].size),
+        None if values is None else mean_by_pair(values, pairs[shown], owner[0].size),
         user_names,
         names,
     )

@@ -231,8 +231,9 @@ def mean_by_pair(features: Float32s, pairs: Int32s | Int64s, size: int) -> Float
     [[2.0], [2.5]]
     """
     times = np.bincount(pairs, minlength=size)
-    sums = np.stack([np.bincount(pairs, column, size) for column in features.T], axis=1)
-    means: Float32s = (sums / times[:, np.newaxis]).astype(np.float32)
+    means: Float32s = np.empty((size, features.shape[1]), np.float32)
+    for i, column in enumerate(features.T):  # so that only one column at a time is float64
+        means[:, i] = np.bincount(pairs, column, size) / times
     return means
 
 

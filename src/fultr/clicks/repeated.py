@@ -34,6 +34,22 @@ def occurrences(codes: Int64s, shown: Bools) -> Int64s:
     return np.where(shown, above, 0)
 
 
+def on_one_page(codes: Int64s, rows: Int64s) -> Bools:
+    """Which pages display a document twice, [pages].
+
+    Args:
+        codes: the number of the document of each row of a table.
+        rows: the table's row of each displayed document, [pages, K]; -1 past the last one.
+
+    >>> on_one_page(np.array([7, 8, 7, 7]), np.array([[0, 1, 2], [3, -1, -1]])).tolist()
+    [True, False]
+    """
+    shown = np.where(rows >= 0, codes[rows], -1 - np.arange(rows.shape[1]))
+    ordered = np.sort(shown, axis=1)
+    twice: Bools = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    return twice
+
+
 def without_repeated(path: Path, log: ImpressionLog, twice: Bools, repeated: Repeated) -> ImpressionLog:
     """A log whose pages that display a document twice are kept or left out; a warning says how many these are."""
     pages = int(twice.sum())

@@ -16,7 +16,7 @@ import pyarrow as pa
 from fultr.clicks.file_tables import FileTable, as_numbers
 from fultr.clicks.frames import pages_of
 from fultr.clicks.impressions import ImpressionLog
-from fultr.clicks.repeated import Repeated, without_repeated
+from fultr.clicks.repeated import Repeated, on_one_page, without_repeated
 from fultr.core.arrays import Float32s
 from fultr.core.errors import FultrError
 
@@ -101,10 +101,7 @@ def log_of_rows(table: FileTable, repeated: Repeated) -> ImpressionLog:
         log = replace(log, feature_names=tuple(name.removeprefix(_OF_FEATURE) for name in chosen))
     if "document" not in ids:
         return log
-    shown = made.rows >= 0
-    called = np.where(shown, table.numbered("document")[1][made.rows], -1 - np.arange(log.ranks))
-    ordered = np.sort(called, axis=1)
-    twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+    twice = on_one_page(table.numbered("document")[1], made.rows)
     if repeated == "refuse" and twice.any():
         page = int(np.argmax(twice))
         row = int(made.rows[page][0])

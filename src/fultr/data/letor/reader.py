@@ -176,10 +176,10 @@ class LetorFile:
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-    ...     _ = file.write("0 qid:7 3:0.5\n"), file.flush()
+    ...     _ = file.write("0 qid:7 3:0.5 # some document\n"), file.flush()
     ...     letor = LetorFile(file.name)
-    >>> letor.documents, letor.feature_ids.tolist()
-    (1, [3])
+    >>> letor.documents, letor.feature_ids.tolist(), letor.comments()
+    (1, [3], ['some document'])
     >>> letor.read([]).labels.tolist()  # without features: checks the file, needs next to no memory
     [0]
     """
@@ -231,6 +231,23 @@ class LetorFile:
         self._fill(ids, features, labels, self._text.size)
         self._raise_first()
         return RankingData(features, labels, self._offsets, self._query_ids, ids)
+
+    def comments(self) -> list[str]:
+        """What stands behind # in each document's line, in the order of `read`; empty if there is nothing anywhere."""
+        found: list[str] = []
+        first, target = self._run_first.tolist(), self._run_target.tolist()
+        row = run = 0
+        self._map.seek(len(codecs.BOM_UTF8) if self._map[:3] == codecs.BOM_UTF8 else 0)
+        for raw in iter(self._map.readline, b"") if self._map.find(b"#") >= 0 else ():
+            line, _, said = raw.partition(b"#")
+            if not line.strip():
+                continue
+            found = found or [""] * self.documents
+            while row >= first[run + 1]:
+                run += 1
+            found[target[run] + row - first[run]] = said.strip().decode(errors="replace")
+            row += 1
+        return found
 
     def _place(self, runs: Int64s, merge: bool) -> None:
         """Find the row for each run of lines of one query, and whether a query reappears."""
