@@ -31,6 +31,7 @@ from .federated.settings import ServerOptimiser as ServerOptimiser
 from .learn.position_bias import PositionBias as PositionBias
 from .learn.ranker import UnbiasedRanker as UnbiasedRanker
 from .rankers.click_logs import score_pairs as score_pairs
+from .rankers.click_logs import trained_on as trained_on
 from .rankers.export import to_json as to_json
 from .rankers.export import to_onnx as to_onnx
 from .rankers.lambda_linear import train_lambda_linear as train_lambda_linear

@@ -72,3 +72,48 @@ def test_a_log_without_features_is_refused(tmp_path):
     path.write_text("cats\td1,d2\t1,0\ncats\td2,d1\t1,0\n")
     found = run(path, "-o", tmp_path / "r.json")
     assert "expected features of the documents" in str(found.exception)
+
+
+def test_compare_says_that_a_ranker_was_trained_on_this_log(clicklog, tmp_path):
+    """Whatever the layout and the order of the log; not on other clicks, and not of rankers from elsewhere."""
+    out, other = str(tmp_path / "mine.json"), str(tmp_path / "other.json")
+    assert run(clicklog, "--model", "linear", "-o", out).exit_code == 0
+    fultr.Ranker(np.float32([1, 0]), np.array([1, 2]), normalised=False).save(other)
+    log = fultr.read_click_log(clicklog)
+    again, half = tmp_path / "again.csv", tmp_path / "half.tsv"
+    fultr.write_click_log(log.take(np.arange(log.impressions)[::-1]), again, "rows")
+    fultr.write_click_log(log.take(np.arange(500)), half)
+
+    def said(path, *rankers):
+        found = CliRunner().invoke(cli, ["compare", str(path), *rankers, "--bootstrap", "20", "--most-unseen", "1"])
+        assert found.exit_code == 0, found.output
+        return found.stdout
+
+    line = (
+        f"{out} was trained on this log, so it looks better here than it would on new clicks; compare on clicks that "
+        "came after.\n"
+    )
+    assert said(clicklog, "logged", out).endswith(line)
+    assert said(again, out, other).endswith(line)
+    assert "trained on" not in said(half, "logged", out)
+    assert "trained on" not in said(clicklog, "logged", other)
+    copy = str(tmp_path / "copy.json")
+    fultr.Ranker.load(out).save(copy)
+    assert f"{out} and {copy} were trained on this log, so they look better" in said(clicklog, out, copy)
+    found = json.loads(said(clicklog, out, other, "--json"))
+    assert {name: ranker["trained_on_this_log"] for name, ranker in found["rankers"].items()} == {
+        out: True,
+        other: None,
+    }
+    assert json.loads(said(clicklog, "logged", out, "--json"))["rankers"]["logged"]["trained_on_this_log"] is False
+
+
+@pytest.mark.parametrize("federated", [False, True])
+def test_an_estimator_keeps_the_fingerprint_of_its_log(clicklog, federated):
+    log = fultr.read_click_log(clicklog)
+    rows = fultr.table_of(log).to_pandas()
+    fitted = fultr.UnbiasedRanker("linear", federated=federated).fit(
+        rows[["f1", "f2"]], rows.click, query=rows["query"], rank=rows["rank"]
+    )
+    assert fultr.trained_on(fitted.ranker_, log) is True
+    assert fultr.trained_on(fitted.ranker_, log.take(np.arange(999))) is False

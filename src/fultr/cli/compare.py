@@ -83,7 +83,8 @@ def compare(
     draw of the bootstrap anew. Both rankers are judged on the same pages, so their difference is surer than either.
 
     Where the log cannot tell, the answer is inconclusive and says why: too few clicks or users, examination that cannot
-    be estimated, a ranker that would have shown mostly what was not on the page.
+    be estimated, a ranker that would have shown mostly what was not on the page. A ranker that fultr train made from
+    this very log looks better than it is, and a line says so: compare on clicks that came after.
 
     \b
     Examples
@@ -95,7 +96,7 @@ def compare(
     """
     from fultr.clicks.compare import compare_rankers
     from fultr.clicks.files import read_click_log
-    from fultr.rankers.click_logs import score_pairs
+    from fultr.rankers.click_logs import score_pairs, trained_on
     from fultr.rankers.versions import read_ranker
 
     if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
@@ -109,6 +110,7 @@ def compare(
         scores = {name: r if r is None else score_pairs(r, log, scale=scale) for name, r in loaded.items()}
     except FultrError as error:
         raise FultrError(f"{clicklog}: {error}{_hint(str(error))}") from None
+    trained = {name: False if r is None else trained_on(r, log) for name, r in loaded.items()}
     with progress_bar(2 * draws, "Bootstrap") as done:
         found = compare_rankers(
             log,
@@ -128,9 +130,11 @@ def compare(
     if figure is not None:
         _draw(figure, found, first, second)
     if as_json:
-        print_json(_as_dict(found, clicklog, first, second, figure))
+        print_json(_as_dict(found, clicklog, trained, figure))
         return
     _print(found, clicklog, first, second)
+    if own := [name for name, known in trained.items() if known]:
+        print(_flattered(own))
     if figure is not None:
         say(f"Figure: {figure}")
 
@@ -188,6 +192,15 @@ def _print(found: Comparison, path: Path, first: str, second: str) -> None:
         print("The interval of the difference includes 0; a longer log would narrow it.")
 
 
+def _flattered(names: list[str]) -> str:
+    """What to think of rankers on the log that they were trained on."""
+    was, looks, it = ("was", "it looks", "it") if len(names) == 1 else ("were", "they look", "they")
+    return (
+        f"{' and '.join(names)} {was} trained on this log, so {looks} better here than {it} would on new clicks; "
+        "compare on clicks that came after."
+    )
+
+
 def _trusted(found: Comparison) -> str:
     return ", as given" if found.trust is None else f", by {found.method}: {found.trust} (see fultr estimate)"
 
@@ -208,8 +221,9 @@ def _span(said: Evaluation, low: float, high: float) -> str:
     return f"{ends[0]:+.4f} to {ends[1]:+.4f}"
 
 
-def _as_dict(found: Comparison, path: Path, first: str, second: str, figure: Path | None) -> dict[str, Any]:
-    said = found.evaluation
+def _as_dict(found: Comparison, path: Path, trained: dict[str, bool | None], figure: Path | None) -> dict[str, Any]:
+    """A comparison as plain values; `trained`: by ranker, in order, whether it was trained on this log."""
+    said, (first, second) = found.evaluation, trained
     share = _relative(found, first)
     values = {value.name: value for value in said.values}
     unseen = dict(zip(values, said.unseen, strict=True))
@@ -220,8 +234,13 @@ def _as_dict(found: Comparison, path: Path, first: str, second: str, figure: Pat
         "cutoff": said.cutoff,
         "clip": said.clip,
         "rankers": {
-            name: {**asdict(values[_called(name)]), "name": name, "unseen": unseen[_called(name)]}
-            for name in (first, second)
+            name: {
+                **asdict(values[_called(name)]),
+                "name": name,
+                "unseen": unseen[_called(name)],
+                "trained_on_this_log": known,
+            }
+            for name, known in trained.items()
         },
         "difference": {**asdict(found.difference), "better": second, "than": first},
         "relative": None if share is None else dict(zip(("mean", "low", "high"), share, strict=True)),

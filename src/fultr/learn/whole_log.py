@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fultr.clicks.fingerprint import fingerprint
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.arrays import Float64s
 from fultr.core.checks import check_choice, check_number, check_seed
@@ -99,6 +100,7 @@ def train_on_log(
         "examination": list(report.examination),
         "clicks": report.clicks,
         "impressions": report.impressions,
+        "log_fingerprint": fingerprint(log),
         "chosen": fitted.chosen,
         "held_out_bits": report.held_out,
         "seed": seed,
@@ -146,6 +148,7 @@ def _trained_as_federation(log: ImpressionLog, model: str, propensity: Any, norm
         "clients": clients,
         "clicks": report.clicks,
         "impressions": report.impressions,
+        "log_fingerprint": fingerprint(log),
         "seed": seed,
     }
     ids = np.arange(1, log.features.shape[1] + 1)

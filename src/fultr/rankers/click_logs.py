@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from fultr.clicks.fingerprint import fingerprint
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.arrays import Float32s, Int32s, Int64s
 from fultr.core.errors import FultrError
@@ -38,6 +39,20 @@ def score_pairs(ranker: Ranker, log: ImpressionLog, *, scale: bool = False) -> F
             f"{values.min():.3g} to {values.max():.3g}: have them scaled"
         )
     return ranker.plain.scores(np.ascontiguousarray(values))
+
+
+def trained_on(ranker: Ranker, log: ImpressionLog) -> bool | None:
+    """Was a ranker trained on this very log? None if its file does not say on what.
+
+    Such a ranker looks better on the log than it would on new clicks. `fultr train` and `fultr.UnbiasedRanker` keep
+    the log's fingerprint with the ranker: queries, and the ranks of their clicks, in whatever layout and order.
+
+    >>> log = ImpressionLog.from_arrays([1], [[7, 8]], [[0, 1]])
+    >>> trained_on(Ranker(np.float32([1]), np.array([1]), training={"log_fingerprint": fingerprint(log)}), log)
+    True
+    """
+    known = ranker.training.get("log_fingerprint")
+    return known == fingerprint(log) if isinstance(known, str) else None
 
 
 def _columns(ranker: Ranker, log: ImpressionLog) -> Int64s:
