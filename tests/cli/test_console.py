@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 import re
+import subprocess
 import sys
 
+import numpy as np
 import pytest
+from numba import njit
 
-from fultr.cli.console import progress_bar, round_bar, work_bar
+from fultr.cli.console import compiling, progress_bar, round_bar, work_bar, working
 from fultr.study.reproduce import Progress
 
 LATEST = "a data set with a long name, a line with a name that is longer: best NDCG@5 on validation so far 0.4321"
@@ -78,3 +83,49 @@ def test_rounds_are_a_bar_on_a_terminal_and_lines_elsewhere(screen, monkeypatch,
         assert stderr.getvalue() == "round 3 of 10\nround 4 of 10, 72 s left\n"
     else:
         assert re.fullmatch(r"Training   [━╸╺]{20,} 4/10 \d:\d\d:\d\d left 72 s *", last_frame(stderr)[-1])
+
+
+def test_compiling_is_announced_once_above_what_is_under_way_and_on_a_terminal_only(screen, capsys):
+    def compiled() -> None:
+        njit(lambda x: x + 1)(2)
+
+    with compiling(7):
+        compiled()
+    assert capsys.readouterr().err == ""
+    stderr = screen(80)
+    with compiling(7), working("Training"):
+        compiled()
+        compiled()
+    assert stderr.getvalue().count("Compiling, once after an installation: about 7 s, more if busy\n") == 1
+    stderr = screen(80)
+    with compiling(7):
+        pass
+    assert stderr.getvalue() == ""
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_a_first_command_after_an_installation_says_that_it_compiles(tmp_path):
+    """And a second one, whose code is in the cache, does not."""
+    pty = pytest.importorskip("pty")
+    rng = np.random.default_rng(0)
+    pages = [
+        f"q{i % 50}\t{a},{b}\t{rng.integers(2)},{rng.integers(2)}" for i in range(300) for a, b in [rng.permutation(2)]
+    ]
+    (tmp_path / "log.tsv").write_text("\n".join(pages))
+    given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache"), "TERM": "dumb"}
+
+    def said() -> str:
+        master, slave = pty.openpty()
+        command = [sys.executable, "-m", "fultr", "estimate", "log.tsv", "--bootstrap", "20"]
+        done = subprocess.run(command, cwd=tmp_path, env=given, stdout=subprocess.DEVNULL, stderr=slave, check=False)
+        os.close(slave)
+        text = b""
+        with contextlib.suppress(OSError), os.fdopen(master, "rb", 0) as screen:  # which ends with an error on Linux
+            while block := screen.read(4096):
+                text += block
+        assert done.returncode == 0, text
+        return text.decode()
+
+    assert said().count("Compiling, once after an installation: about 2 s") == 1
+    assert "Compiling" not in said()

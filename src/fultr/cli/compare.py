@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from fultr.cli.console import print_json, print_table, progress_bar, say, working
+from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
 from fultr.cli.options import PATH, json_option
 from fultr.core.errors import FultrError
 
@@ -111,7 +111,7 @@ def compare(
     except FultrError as error:
         raise FultrError(f"{clicklog}: {error}{_hint(str(error))}") from None
     trained = {name: False if r is None else trained_on(r, log) for name, r in loaded.items()}
-    with progress_bar(2 * draws, "Bootstrap") as done:
+    with compiling(2), progress_bar(2 * draws, "Bootstrap") as done:
         found = compare_rankers(
             log,
             cast(Any, scores),

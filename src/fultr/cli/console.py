@@ -69,6 +69,22 @@ def working(text: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def compiling(seconds: int) -> Iterator[None]:
+    """Say on a terminal, in one line, that code is compiled, if it is: the first time after an installation.
+
+    Args:
+        seconds: that it takes, about, on a machine with nothing else to do.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    from fultr.core.compiled import before_compiling
+
+    with before_compiling(lambda: say(f"Compiling, once after an installation: about {seconds} s, more if busy")):
+        yield
+
+
 class Done(Protocol):
     """Called when one more unit of work is done, or with how many are done in all."""
 

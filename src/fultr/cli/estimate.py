@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from fultr.cli.console import print_json, print_table, progress_bar, say, working
+from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
 from fultr.cli.options import PATH, json_option
 from fultr.core.errors import FultrError
 
@@ -97,15 +97,16 @@ def estimate(
 
     if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
         raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
-    with working("Reading"):
-        log = read_click_log(clicklog, separator=separator)
-        other = None if held_out is None else read_click_log(held_out, separator=separator)
     options: dict[str, Any] = {"over": over, "draws": draws, "seed": seed, "ordered": not unordered}
-    with progress_bar(draws, "Bootstrap") as done:
-        try:
-            found = diagnose(log, cast(Any, method), **options, on_draw=done)
-        except FultrError as error:
-            raise FultrError(f"{clicklog}: {error}") from None
+    with compiling(2):
+        with working("Reading"):
+            log = read_click_log(clicklog, separator=separator)
+            other = None if held_out is None else read_click_log(held_out, separator=separator)
+        with progress_bar(draws, "Bootstrap") as done:
+            try:
+                found = diagnose(log, cast(Any, method), **options, on_draw=done)
+            except FultrError as error:
+                raise FultrError(f"{clicklog}: {error}") from None
     models: dict[str, Prediction] = {}
     if other is not None:
         curves: dict[str, Float64s] = {found.method: found.examination}

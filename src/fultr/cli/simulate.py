@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fultr.cli.console import print_json, print_table, progress_bar, say, working
+from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
 from fultr.cli.options import (
     DATA_HELP,
     PATH,
@@ -123,6 +123,7 @@ def simulate(
     _print(run, chosen, out, as_json=as_json)
 
 
+@compiling(20)
 def _train(
     settings: RunSettings, data: str, reading: dict[str, Any], seed: int, out: Path | None, threads: int | None
 ) -> Simulation:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from fultr.cli.console import print_json, say, working
+from fultr.cli.console import compiling, print_json, say, working
 from fultr.cli.options import PATH, json_option, threads_option
 from fultr.core.errors import FultrError
 
@@ -75,21 +75,22 @@ def train(
         raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
     named = None if features is None else [name.strip() for name in features.split(",")]
     given = _propensity(propensity)
-    with working("Reading"):
-        log = read_click_log(clicklog, separator=separator, features=named)
-    try:
-        with working("Training"):
-            trained = train_on_log(
-                log,
-                model=model,
-                propensity=given,
-                normalised=normalised,
-                folds=folds,
-                seed=seed,
-                threads=threads,
-            )
-    except FultrError as error:
-        raise FultrError(f"{clicklog}: {error}") from None
+    with compiling(5):
+        with working("Reading"):
+            log = read_click_log(clicklog, separator=separator, features=named)
+        try:
+            with working("Training"):
+                trained = train_on_log(
+                    log,
+                    model=model,
+                    propensity=given,
+                    normalised=normalised,
+                    folds=folds,
+                    seed=seed,
+                    threads=threads,
+                )
+        except FultrError as error:
+            raise FultrError(f"{clicklog}: {error}") from None
     trained.ranker.save(out)
     if figure is not None:
         _draw(figure, trained)

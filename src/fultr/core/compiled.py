@@ -6,11 +6,13 @@ it does for neither closures nor functions that are passed as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, TypeVar
 
 from numba import njit
+from numba.core import event
 from numba.extending import overload
 
 _Code = TypeVar("_Code", bound=Callable[..., Any])
@@ -52,3 +54,29 @@ def compiled_for(kernel: _Code, kind: object) -> _Code:
 @cache
 def _uncached(kernel: Any) -> Any:
     return njit(nogil=True)(kernel.py_func)
+
+
+class _First(event.Listener):
+    def __init__(self, tell: Callable[[], object]) -> None:
+        self._tell, self._told = tell, False
+
+    def on_start(self, event: Any) -> None:
+        if not self._told:
+            self._told = True
+            self._tell()
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+@contextmanager
+def before_compiling(tell: Callable[[], object]) -> Iterator[None]:
+    """Within it, `tell` is called once before anything is compiled; never, if all that is called is in the cache.
+
+    >>> with before_compiling(lambda: print("one moment")):
+    ...     print(njit(lambda x: x + 1)(2), njit(lambda x: x + 2)(2))
+    one moment
+    3 4
+    """
+    with event.install_listener("numba:compile", _First(tell)):
+        yield
