@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.colors import rgb_to_hsv, to_rgb
 
+from fultr.cli.outcomes import tally
 from fultr.core.drawing import rendered
 from fultr.core.errors import FultrError
 from fultr.study.claims import Claim
@@ -100,6 +101,20 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_page_and_the_summary_say_how_many_verdicts_would_be_holds_by_chance(report, tmp_path):
+    """Three claims on two data sets; one claim on two; and one on one, of which nothing is said."""
+    outcomes = bias()
+    assert "about 0.2 of these 6 verdicts would still be" in (report / "report.html").read_text(encoding="utf-8")
+    verdicts = [verdict for outcome in outcomes for verdict in outcome.verdicts()]
+    assert tally(verdicts).endswith(f"If none of them were true, about {6 * 0.025:.1g} would be said to hold.")
+    one = replace(outcomes[0].experiment, claims=outcomes[0].experiment.claims[:1])
+    for number, said in ((2, "about 0.05 of these 2 verdicts"), (1, "")):
+        write_report([replace(outcome, experiment=one) for outcome in outcomes[:number]], tmp_path, took="")
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert (said in page) if said else "If none of the claims were true" not in page
+    assert "If none" not in tally(verdicts[:1])
 
 
 # Tables.

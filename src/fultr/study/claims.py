@@ -7,17 +7,17 @@ confirms nor refutes is "inconclusive".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from fultr.core.arrays import Float64s, Int64s
 from fultr.core.checks import SettingError, check_choice, check_number, written
 from fultr.core.errors import FultrError
 from fultr.study.differences import Answer, Difference, answer_of, least_of
-from fultr.study.statistics import Measured, estimate, exact, fieller, fluctuation, reached
+from fultr.study.statistics import Estimate, Measured, estimate, exact, fieller, fluctuation, reached
+from fultr.study.stretches import InconclusiveError, Lines, common, growth, halves
 
 _NAN = float("nan")
 _STILL = 1e-6  # a smaller fluctuation of NDCG is none; keeps ratios of fluctuations finite
@@ -122,9 +122,6 @@ class Verdict:
         return {**told, "claim": asdict(self.claim), "wider": wider, "conclusion": self.conclusion}
 
 
-Lines: TypeAlias = Mapping[str, Measured]
-
-
 @dataclass(frozen=True)
 class Kind:
     """How claims of one kind are judged.
@@ -158,10 +155,6 @@ class Kind:
         return self.judge.__doc__ or ""
 
 
-class _InconclusiveError(Exception):
-    """Why a claim cannot be judged, whatever the number of repeats, in one sentence."""
-
-
 def judge(claim: Claim, lines: Lines) -> Verdict:
     """Judge a claim by the lines it names, repeat by repeat.
 
@@ -186,7 +179,7 @@ def judge(claim: Claim, lines: Lines) -> Verdict:
     kind = KINDS[claim.kind]
     try:
         return kind.judge(claim, lines)
-    except _InconclusiveError as why:
+    except InconclusiveError as why:
         return Verdict(claim, answer_of(False, False), _NAN, _NAN, _NAN, kind.unit, "none", _NAN, str(why))
 
 
@@ -212,6 +205,12 @@ def _since(claim: Claim) -> float:
     return (KINDS[claim.kind].since or 0.0) if claim.since is None else claim.since
 
 
+def _beyond(excess: Estimate, margin: float) -> tuple[float, float, float]:
+    """A difference and the ends of its interval, from what it is beyond a margin."""
+    mean, low, high = exact(np.array([excess.mean, *excess.interval]) + margin).tolist()
+    return mean, low, high
+
+
 def _greater(claim: Claim, differences: Sequence[Difference], tail: str = "") -> Verdict:
     answer, one, least = least_of(differences)
     if answer == "does not hold" and least.interval[1] > 0:
@@ -226,39 +225,26 @@ def _ends_above(claim: Claim, lines: Lines) -> Verdict:
     return _greater(claim, gaps)
 
 
-def _points_since(claim: Claim, name: str, lines: Lines, shares: Sequence[float]) -> list[int]:
-    """The measured points nearest to `since` of the rounds and to some shares of the rest of them."""
-    line, since = lines[name], _since(claim)
-    wanted = [(since + share * (1 - since)) * line.rounds[-1] for share in shares]
-    points = [int(np.argmin(np.abs(line.rounds - at))) for at in wanted]
-    if points[0] == line.rounds.size - 1:
-        raise _InconclusiveError(f"{name} was not measured about {since:.0%} of the way through its rounds.")
-    return points
-
-
-def _growth(claim: Claim, name: str, lines: Lines) -> Float64s:
-    """From the measured point nearest to the claim's share of the rounds to the end, [repeats]."""
-    return lines[name].final - lines[name].ndcg[:, _points_since(claim, name, lines, (0.0,))[0]]
-
-
 def _keeps_growing(claim: Claim, lines: Lines) -> Verdict:
-    """The line grows from `since` to the end, and does so in each half of that stretch."""
-    name, line = claim.lines[0], lines[claim.lines[0]]
-    begin, middle = _points_since(claim, name, lines, (0.0, 0.5))
-    end = line.rounds.size - 1
-    whole = f"{name}'s growth since {_since(claim):.0%} of the rounds"
-    stretches = [Difference(whole, _growth(claim, name, lines), _margin(claim))]
-    if begin < middle < end:
-        for first, last in ((begin, middle), (middle, end)):
-            what = f"{name}'s growth from round {line.rounds[first]} to {line.rounds[last]}"
-            stretches.append(Difference(what, line.ndcg[:, last] - line.ndcg[:, first], 0.0))
-    return _greater(claim, stretches)
+    """The line gains more than `margin` in each half of the rounds from `since` on."""
+    name, line, margin = claim.lines[0], lines[claim.lines[0]], _margin(claim)
+    gains = [
+        Difference(
+            f"{name}'s growth from round {line.rounds[first]} to {line.rounds[last]}",
+            line.ndcg[:, last] - line.ndcg[:, first] - margin,
+            0.0,
+        )
+        for first, last in halves(name, lines, _since(claim))
+    ]
+    answer, one, least = least_of(gains)
+    numbers, tail = _beyond(least, margin), f"; more than {margin:g} counts as growth"
+    return _verdict(claim, answer, numbers, least.p_value, least.repeats, f"{one.what} is", tail)
 
 
 def _grows_less(claim: Claim, lines: Lines) -> Verdict:
     """The line grows less than the other from `since` to the end."""
     name, other = claim.lines[0], claim.than[0]
-    less, more = _growth(claim, name, lines), _growth(claim, other, lines)
+    less, more = (growth(one, lines, _since(claim)) for one in (name, other))
     what = f"{other}'s growth since {_since(claim):.0%} of the rounds minus {name}'s"
     tail = f"; the two are {more.mean():+.4f} and {less.mean():+.4f}"
     return _greater(claim, [Difference(what, more - less, _margin(claim))], tail)
@@ -287,22 +273,9 @@ def _matters_more(claim: Claim, lines: Lines) -> Verdict:
     return _greater(claim, [Difference(what, more - less, _margin(claim))], tail)
 
 
-def _common(names: tuple[str, ...], lines: Lines, since: float, needed: int) -> tuple[Int64s, list[Float64s]]:
-    """The rounds from `since` on at which all of the lines were measured, and the NDCG of each line there."""
-    curves = [lines[name] for name in names]
-    rounds = curves[0].rounds
-    for curve in curves[1:]:
-        rounds = np.intersect1d(rounds, curve.rounds)
-    rounds = rounds[rounds >= round(since * rounds.max(initial=0))]
-    if rounds.size < needed:
-        where = f"{' and '.join(names)} have {rounds.size} measured rounds in common since {since:.0%} of them"
-        raise _InconclusiveError(f"{where}; {needed} are needed.")
-    return rounds, [curve.ndcg[:, np.isin(curve.rounds, rounds)] for curve in curves]
-
-
 def _fluctuates_more(claim: Claim, lines: Lines) -> Verdict:
     """Each of the lines is noisier than the other from `since` on, by a factor of at least `margin` to matter."""
-    rounds, curves = _common((*claim.lines, *claim.than), lines, _since(claim), needed=3)
+    rounds, curves = common((*claim.lines, *claim.than), lines, _since(claim), needed=3)
     *logs, base = (np.log(np.maximum(fluctuation(rounds, curve), _STILL)) for curve in curves)
     matters = math.log(_margin(claim))
     answer, one, least = least_of(
@@ -318,7 +291,7 @@ def _gains_little(claim: Claim, lines: Lines) -> Verdict:
     name, other, margin = claim.lines[0], claim.than[0], _margin(claim)
     beyond = estimate(exact(lines[name].final - lines[other].final - margin))
     low, high = beyond.interval
-    answer, numbers = answer_of(high < 0, low >= 0), (beyond.mean + margin, low + margin, high + margin)
+    answer, numbers = answer_of(high < 0, low >= 0), _beyond(beyond, margin)
     lead, tail = f"{name} minus {other} after the last round is", f"; less than {margin:g} counts as little"
     return _verdict(claim, answer, numbers, beyond.p_value, beyond.repeats, lead, tail)
 
@@ -329,7 +302,7 @@ def _goes_part(claim: Claim, lines: Lines) -> Verdict:
     part, whole = exact(lines[name].final - lines[start].final), exact(lines[end].final - lines[start].final)
     way = estimate(whole)
     if way.mean == 0:
-        raise _InconclusiveError(f"{end} ends where {start} does: there is no gap between them.")
+        raise InconclusiveError(f"{end} ends where {start} does: there is no gap between them.")
     share, low, high, p = float(part.mean()) / way.mean, _NAN, _NAN, _NAN
     if way.interval[0] > 0:
         low, high = fieller(part, whole)
@@ -343,7 +316,7 @@ def _goes_part(claim: Claim, lines: Lines) -> Verdict:
 def _crosses(claim: Claim, lines: Lines) -> Verdict:
     """The line is below the other at half of `since` of the rounds, and above at twice that and at the end."""
     name, other = claim.lines[0], claim.than[0]
-    rounds, (above, below) = _common((name, other), lines, since=0.0, needed=2)
+    rounds, (above, below) = common((name, other), lines, since=0.0, needed=2)
     line, rival = Measured(rounds, above), Measured(rounds, below)
     claimed, last = _since(claim) * int(rounds[-1]), int(rounds[-1])
     early, late = claimed / 2, min(claimed * 2, last)
@@ -363,13 +336,13 @@ def _reaches_sooner(claim: Claim, lines: Lines) -> Verdict:
     """The line is at the other's end in less than `margin` of the rounds that the other takes, to within .002 NDCG."""
     (name, line), (other, slow) = ((key, lines[key]) for key in (*claim.lines, *claim.than))
     if slow.rounds[-1] == 0:
-        raise _InconclusiveError(f"{other} is not a curve: it has no rounds to compare with.")
+        raise InconclusiveError(f"{other} is not a curve: it has no rounds to compare with.")
     goals = slow.final - _LITTLE
     itself, quick = (
         float(reached(curve.rounds, curve.ndcg.mean(axis=0)[None], goals.mean()[None])[0]) for curve in (slow, line)
     )
     if itself == 0:
-        raise _InconclusiveError(f"{other} is at its end from the beginning: there is nothing to reach sooner.")
+        raise InconclusiveError(f"{other} is at its end from the beginning: there is nothing to reach sooner.")
     due = _margin(claim) * itself
     what = f"At round {due:.0f}, {_margin(claim):.0%} of what {other} takes to its end, {name} minus that end"
     when = f"in {quick:.0f}" if quick < math.inf else f"not within its {line.rounds[-1]}"
@@ -382,14 +355,12 @@ def _shows_no_worse(claim: Claim, lines: Lines) -> Verdict:
     name, margin = claim.lines[0], _margin(claim)
     line = lines[name]
     if line.shown is None or not line.shown.size:
-        raise _InconclusiveError(f"{name} has no rounds in which users were shown anything.")
+        raise InconclusiveError(f"{name} has no rounds in which users were shown anything.")
     points = zip(line.rounds[1:], line.shown.T, strict=True)
     answer, one, worst = least_of([Difference(f"in round {t},", values + margin, 0.0) for t, values in points])
     lead = f"What {name} shows minus what the first logging policy shows is, at its worst {one.what}"
     last = f"; in the last one it is {estimate(line.shown[:, -1])}"
-    low, high = worst.interval
-    numbers = (worst.mean - margin, low - margin, high - margin)
-    return _verdict(claim, answer, numbers, worst.p_value, worst.repeats, lead, last)
+    return _verdict(claim, answer, _beyond(worst, -margin), worst.p_value, worst.repeats, lead, last)
 
 
 _LITTLE = 0.002  # NDCG; smaller differences do not matter
@@ -398,7 +369,7 @@ KINDS = {
     "ends-above": Kind(_ends_above, _LITTLE, than=(1, math.inf)),
     "gains-little": Kind(_gains_little, 0.01, test="paired t test against the margin"),
     "goes-part": Kind(_goes_part, 0.8, than=(2, 2), unit="of the way", test="Fieller's interval, paired,"),
-    "keeps-growing": Kind(_keeps_growing, _LITTLE, than=(0, 0), since=0.5),
+    "keeps-growing": Kind(_keeps_growing, 0.001, than=(0, 0), since=0.5, test="paired t test against the margin"),
     "grows-less": Kind(_grows_less, _LITTLE, since=0.5),
     "drops-less": Kind(_drops_less, _LITTLE, lines=(2, math.inf), than=(2, math.inf)),
     "fluctuates-more": Kind(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fultr.study.claims import KINDS, Claim, Lines, Verdict, judge
+from fultr.study.claims import KINDS, Claim, Verdict, judge
+from fultr.study.stretches import Lines
 
 _NAN = float("nan")
 

@@ -250,12 +250,14 @@ def _page(experiments: list[list[Outcome]], took: str) -> str:
         for one in zip(*(outcome.verdicts() for outcome in group), strict=True)
     ]
     found = [verdict for group in experiments for outcome in group for verdict in outcome.verdicts()]
+    judged = sum(verdict.answer != "not run" for verdict in found)
     return page_template("fultr.study", "report.html").render(
         title=first[0].title if len(first) == 1 else f"{len(first)} experiments in federated unbiased learning to rank",
         lead=_lead(experiments),
         counts=_counts(found),
         claims=claims,
-        by_chance=expected_by_chance(sum(verdict.answer != "not run" for verdict in found)),
+        verdicts=judged,
+        by_chance=expected_by_chance(judged),
         experiments=[_section(group, number) for number, group in enumerate(experiments, 1)],
         versions=versions(),
         machine=machine(),

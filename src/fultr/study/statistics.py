@@ -175,7 +175,7 @@ def reached(rounds: Int64s, curves: Float64s, goals: Float64s) -> Float64s:
 
 
 def expected_by_chance(claims: int) -> str:
-    """How many of so many claims would be said to hold if none were true: each is in at most 2.5% of cases.
+    """How many of so many verdicts would be "holds" if none of the claims were true: each is in about 2.5% at worst.
 
     >>> expected_by_chance(38), expected_by_chance(4)
     ('1', '0.1')
