@@ -11,6 +11,14 @@ from fultr.device.prepare import prepare, prepared
 
 
 @pytest.mark.process
+def test_compiled_code_is_found_where_numba_was_told_to_keep_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert not prepared()
+    assert prepare()
+    assert prepared()
+
+
+@pytest.mark.process
 def test_the_usual_task_can_be_answered_from_then_on(monkeypatch, tmp_path):
     assert prepare()
     assert prepared()

@@ -38,6 +38,7 @@ from fultr.deploy.processes import (
     write_record,
 )
 from fultr.deploy.training import state_folder
+from fultr.device.prepare import prepare, prepared
 
 START_SECONDS = 120.0  # for the SuperLink to answer, and again for the nodes to connect
 _STOP_SECONDS = 10.0
@@ -133,7 +134,11 @@ def _start_nodes(
     deployment: Deployment, begun: list[str], patience: float, say: Callable[[str], None]
 ) -> dict[str, str]:
     """Start the nodes here that are not running, and wait until they are connected; why some failed, by name."""
-    here, since, failed = [node for node in deployment.nodes if node.here], time.time(), dict[str, str]()
+    here, failed = [node for node in deployment.nodes if node.here], dict[str, str]()
+    if any(_running(deployment, node.name) is None for node in here) and not prepared():
+        say("compiling what trains, once for all nodes here")
+        prepare()  # where it fails, each node tries by itself
+    since = time.time()
     for node in here:
         if _running(deployment, node.name) is None:
             say(f"starting {node.name}")

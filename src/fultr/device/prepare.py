@@ -1,10 +1,12 @@
 """Compiles what trains before the first task comes, in a process of its own: the node stays small until then.
 
-Compiled code is kept on disk, beside the modules or in the user's cache; this happens once after an installation.
+Compiled code is kept on disk, beside the modules or in NUMBA_CACHE_DIR; this happens once after an installation.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,13 +19,19 @@ _MODULE = Path(fultr.__file__).parent / "federated" / "estimators" / "expectatio
 
 
 def prepared() -> bool:
-    """Is there compiled code beside the modules, of the version that is installed?"""
-    compiled = (_MODULE.parent / "__pycache__").glob(f"{_MODULE.stem}.*.nbi")
-    return any(path.stat().st_mtime > _MODULE.stat().st_mtime for path in compiled)
+    """Is there compiled code on disk, of the version that is installed?"""
+    return any(path.stat().st_mtime > _MODULE.stat().st_mtime for path in _cache().glob(f"{_MODULE.stem}.*.nbi"))
+
+
+def _cache() -> Path:
+    """Where Numba keeps what it compiled; found without loading it."""
+    if not (chosen := os.environ.get("NUMBA_CACHE_DIR")):
+        return _MODULE.parent / "__pycache__"
+    return Path(chosen) / f"{_MODULE.parent.name}_{hashlib.sha1(str(_MODULE.parent).encode()).hexdigest()}"
 
 
 def prepare() -> bool:
-    """Compile what the usual task needs; False if it could not be done: then the first task takes longer."""
+    """Compile what the usual task needs, with every loss; False if that failed: then the first task takes longer."""
     try:
         done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -31,8 +39,8 @@ def prepare() -> bool:
     return done.returncode == 0
 
 
-def _answer_once() -> None:
-    """Answer the usual task from a log of no user's."""
+def _answer_all() -> None:
+    """Answer the usual task with every loss, from logs of no user's."""
     import numpy as np
 
     from fultr.device.answer import answer
@@ -43,17 +51,19 @@ def _answer_once() -> None:
     from fultr.federated.federation import FederationSettings
     from fultr.federated.fedips import Server
     from fultr.federated.messages import Reply
+    from fultr.rankers.losses import LOSSES
 
-    settings = FederationSettings.of({"features": 2, "displayed": 2, "propensity": "shrunk"})
-    model = model_of(settings)
-    task = task_of(settings, 0, Server.initial(settings.algorithm(), model, model.initial(), settings.displayed))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "device.db"
-        with DeviceLog.open(path, features=2) as log:
-            for i in range(100):
-                log.log_click(log.log_impression(i, np.eye(2, dtype=np.float32)), 1 + i % 2)
-        assert isinstance(answer(path, task, DevicePolicy()), Reply)
+    for loss in LOSSES:
+        settings = FederationSettings.of({"features": 2, "displayed": 2, "propensity": "shrunk", "loss": loss})
+        model = model_of(settings)
+        task = task_of(settings, 0, Server.initial(settings.algorithm(), model, model.initial(), settings.displayed))
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "device.db"
+            with DeviceLog.open(path, features=2) as log:
+                for i in range(100):
+                    log.log_click(log.log_impression(i, np.eye(2, dtype=np.float32)), 1 + i % 2)
+            assert isinstance(answer(path, task, DevicePolicy()), Reply)
 
 
 if __name__ == "__main__":
-    _answer_once()
+    _answer_all()

@@ -84,6 +84,7 @@ def run_node(folder: Path, stop: threading.Event, tell: Callable[[Told], None]) 
         raise FultrError(f"{folder / 'ca.crt'}: cannot be read: {error.strerror}") from None
     retry, known = 1.0, None
     with locked(folder / "lock", f"{folder}: this node is running already"):
+        _prepare(tell)
         while not stop.is_set():
             admitted = False
             try:
@@ -103,6 +104,15 @@ def run_node(folder: Path, stop: threading.Event, tell: Callable[[Told], None]) 
     tell(Told("stopped", "stopped"))
 
 
+def _prepare(tell: Callable[[Told], None]) -> None:
+    """Compile what trains before connecting: a server asks whoever is connected, and waits for the answer."""
+    if prepared():
+        return
+    begun = time.monotonic()
+    words = "what trains is compiled" if prepare() else "what trains will be compiled with the first task"
+    tell(Told("prepared", words, time.monotonic() - begun))
+
+
 def _listen(
     folder: Path, settings: NodeSettings, fleet: Fleet, stop: threading.Event, tell: Callable[[Told], None]
 ) -> None:
@@ -110,10 +120,6 @@ def _listen(
     look, said = 0.0, ""
     identity = _identity(folder)
     with _heartbeats(fleet) as lost:
-        if not prepared():  # rather now than when the server waits for an answer
-            begun = time.monotonic()
-            words = "what trains is compiled" if prepare() else "what trains will be compiled with the first task"
-            tell(Told("prepared", words, time.monotonic() - begun))
         while not stop.is_set():
             if lost.is_set():
                 raise ValueError("the SuperLink does not know this node any more")
