@@ -164,7 +164,7 @@ def test_bytes_that_are_no_text(tmp_path):
 
 
 def test_more_than_fits_into_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("fultr.clicks.published.aol.available_memory", lambda: 800.0)
+    monkeypatch.setattr("fultr.data.aol.available_memory", lambda: 800.0)
     with pytest.raises(FultrError, match=r"letor.txt: 5 documents with 2 features would take .* GB of memory"):
         read_click_log(write(tmp_path))  # 5 x (3 x 4 x 2 + 150) = 870 bytes
 

@@ -17,6 +17,7 @@ from fultr.data.layouts import find_layout, load_path
 from fultr.data.letor.reader import read_letor, read_letor_files
 from fultr.data.letor.writer import write_letor
 from fultr.data.ranking import RankingData
+from fultr.rankers.metrics import default_relevant_grade
 
 ARRAYS = ("features", "labels", "offsets", "query_ids", "feature_ids")
 PLAIN = ("train.txt", "vali.txt", "test.txt")
@@ -66,6 +67,42 @@ def test_recognised_by_file_names(tmp_path, inside, names, name):
     assert layout.files == tuple(folder / name for name in names)
 
 
+@pytest.mark.parametrize(
+    ("given", "inside", "names", "name"),
+    [
+        ("Webscope_C14B", "ltrc_yahoo", YAHOO, "yahoo"),
+        ("data", "Learning to Rank Challenge/ltrc_yahoo", [name + ".gz" for name in YAHOO], "yahoo"),
+        ("istella-s-letor", "sample", PLAIN, "istella"),
+        ("istella-s-letor/sample", "", PLAIN, "istella"),
+        ("downloads", "istella-letor/full", ("train.txt", "test.txt"), "istella"),
+        ("data", "MSLR-WEB30K/Fold1", PLAIN, "MSLR-WEB30K/Fold1"),
+        ("MSLR-WEB10K/Fold4", "", PLAIN, "MSLR-WEB10K/Fold4"),
+        ("LETOR4.0", "MQ2007/Fold1", PLAIN, "MQ2007/Fold1"),
+        ("aol4foltr", "dataset", ("letor.txt.gz", "metadata.csv"), "aol"),
+        ("aol4foltr", "", ("letor.txt", "metadata.csv"), "aol"),
+    ],
+)
+def test_recognised_from_the_folder_above_and_from_the_one_below(tmp_path, given, inside, names, name):
+    folder = tmp_path / given / inside
+    folder.mkdir(parents=True)
+    for file in names:
+        (folder / file).touch()
+    layout = find_layout(tmp_path / given)
+    assert layout.name == name
+    assert [*layout.files, *([layout.searches] if layout.searches else [])] == [folder / file for file in names]
+
+
+def test_a_file_of_aol_with_its_metadata_beside_it(tmp_path):
+    for name in ("letor_100.txt", "metadata.csv"):
+        (tmp_path / name).touch()
+    layout = find_layout(tmp_path / "letor_100.txt")
+    assert (layout.name, layout.files, layout.searches) == (
+        "aol",
+        (tmp_path / "letor_100.txt",),
+        tmp_path / "metadata.csv",
+    )
+
+
 def test_istella_is_recognised_by_its_features_too(tmp_path):
     assert find_layout(make_folder(tmp_path / "a", width=220)).name == "istella"
     assert find_layout(make_folder(tmp_path / "b", ["train.txt.bz2", *PLAIN[1:]], width=220)).name == "istella"
@@ -84,6 +121,31 @@ def test_what_is_not_recognised(tmp_path):
         load_path(tmp_path / "b", fold=2)
     with pytest.raises(FultrError, match="expected a folder Fold2, found no folds"):
         load_path(make_folder(tmp_path / "c"), fold=2)
+
+
+def test_several_data_sets_part_of_one_and_archives_are_refused_in_words(tmp_path):
+    for name in ("MSLR-WEB10K/Fold1", "MQ2007/Fold1"):
+        make_folder(tmp_path / "many" / name)
+    with pytest.raises(FultrError, match=r"many: expected the folder of one data set, found 2 in it: MQ2007, MSLR"):
+        find_layout(tmp_path / "many")
+    make_folder(tmp_path / "part", PLAIN[:2])
+    make_folder(tmp_path / "part" / "old")  # whole, but not what was meant
+    with pytest.raises(FultrError, match=r"found only train\.txt, vali\.txt$"):
+        find_layout(tmp_path / "part")
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "ltrc_yahoo.tgz").touch()
+    with pytest.raises(FultrError, match=r"found no such files; unpack ltrc_yahoo\.tgz first"):
+        find_layout(tmp_path / "packed")
+    with pytest.raises(FultrError, match=r"ltrc_yahoo\.tgz: .* found an archive: unpack it, and give its folder"):
+        load_path(tmp_path / "packed" / "ltrc_yahoo.tgz")
+
+
+@pytest.mark.parametrize(("top", "relevant"), [(4, 3), (2, 1), (1, 1)])
+def test_which_grades_count_as_relevant(tmp_path, top, relevant):
+    """3 and 4 of five grades, 1 and 2 of three, a click of AOL4FOLTR."""
+    lines = [f"{grade} qid:{q} 1:{grade}\n" for q in range(9) for grade in range(top + 1)]
+    (tmp_path / "some.txt").write_text("".join(lines))
+    assert default_relevant_grade(load_path(tmp_path / "some.txt").train) == relevant
 
 
 @pytest.mark.parametrize("normalise", [True, False])

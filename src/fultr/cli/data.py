@@ -38,7 +38,8 @@ def inspect(path: Path, fold: int, merge: bool, sentinel: tuple[str, ...], threa
     """Count what a data set holds.
 
     The numbers are compared with those published, where there are any. PATH is a folder with Yahoo LTRC set 1,
-    Istella-S, MSLR-WEB, MQ2007/8 or any train, vali and test files; or one LETOR file. Every line is checked.
+    Istella-S, MSLR-WEB, MQ2007/8, AOL4FOLTR or any train, vali and test files; or one LETOR file. Every line is
+    checked.
     """
     from fultr.data.inspection import inspect
 

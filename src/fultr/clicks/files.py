@@ -28,7 +28,7 @@ from fultr.clicks.file_tables import (
     read_text,
 )
 from fultr.clicks.impressions import ImpressionLog, mean_by_pair, number_pairs
-from fultr.clicks.published.aol import aol_files, read_aol
+from fultr.clicks.published.aol import aol_log_files, read_aol
 from fultr.clicks.published.baidu import COLUMNS as BAIDU
 from fultr.clicks.published.baidu import is_baidu, pages_of_baidu
 from fultr.clicks.published.tiangong import is_xml, read_tiangong
@@ -82,7 +82,7 @@ def read_click_log(
     check_choice("repeated", repeated, REPEATED)
     if separator == "":
         raise FultrError("separator: expected at least one character, found none")
-    if (files := aol_files(path)) is not None:
+    if (files := aol_log_files(path)) is not None:
         return read_aol(*files, repeated)
     text = map_text(path)
     delimiter, line = "", 0

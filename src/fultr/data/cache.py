@@ -107,7 +107,13 @@ def _load(entry: Path) -> list[RankingData] | None:
         if any((entry / name).stat().st_size != size for name, size in manifest["sizes"].items()):
             return None
         return [
-            RankingData(**{field.name: _array(entry / f"{i}-{field.name}.npy") for field in fields(RankingData)})
+            RankingData(
+                **{
+                    field.name: _array(entry / f"{i}-{field.name}.npy")
+                    for field in fields(RankingData)
+                    if f"{i}-{field.name}.npy" in manifest["sizes"]
+                }
+            )
             for i in range(manifest["data_sets"])
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -130,10 +136,10 @@ def _store(entry: Path, key: str, made: list[RankingData]) -> None:
     try:
         sizes = {}
         for i, data in enumerate(made):
-            for field in fields(RankingData):
-                file = unfinished / f"{i}-{field.name}.npy"
+            for name, array in data.arrays().items():
+                file = unfinished / f"{i}-{name}.npy"
                 with file.open("wb") as stream:
-                    np.save(stream, getattr(data, field.name), allow_pickle=False)
+                    np.save(stream, array, allow_pickle=False)
                     _sync(stream.fileno(), stream.flush)
                 sizes[file.name] = file.stat().st_size
         with (unfinished / _MANIFEST).open("w") as manifest:

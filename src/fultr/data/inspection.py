@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fultr.core.arrays import Int64s
+from fultr.data.aol import parts_by_time
 from fultr.data.layouts import PARTS, Layout, Sentinel, _sentinels, find_layout
 from fultr.data.letor.reader import LetorFile
 from fultr.data.ranking import RankingData
@@ -168,10 +169,16 @@ def inspect(
     """
     layout = find_layout(source, fold=fold)
     counts, ids = [], np.empty(0, np.int64)
+    merge = merge or layout.searches is not None
     for part, path in zip(_NAMES[len(layout.files)], layout.files, strict=True):
         file = LetorFile(path, merge=merge, sentinel=_sentinels(layout, sentinel), threads=threads)
-        counts.append(_count(part, path.name, file.read([]), file.feature_ids.size))
-        ids = np.union1d(ids, file.feature_ids)
+        read, found = file.read([]), file.feature_ids
+        if layout.searches is None:
+            counts.append(_count(part, path.name, read, found.size))
+        else:
+            parts = zip(PARTS, parts_by_time(read, path, layout.searches), strict=True)
+            counts += [_count(name, path.name, data, found.size) for name, data in parts]
+        ids = np.union1d(ids, found)
     if len(counts) > 1:
         counts.append(_sum(counts, ids))
     published = _nearest(layout, counts[-1]) if len(counts) > 1 else None

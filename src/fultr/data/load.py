@@ -32,13 +32,14 @@ def load(
 
     Args:
         source: "synthetic", "synthetic-yahoo" or "synthetic-istella" for a generated data set; or a folder with Yahoo
-            LTRC set 1, Istella-S, MSLR-WEB, MQ2007/8 or any train, vali and test files in LETOR format; or one
-            LETOR file, whose queries are split 60/20/20.
+            LTRC set 1, Istella-S, MSLR-WEB, MQ2007/8, AOL4FOLTR or any train, vali and test files in LETOR format; or
+            one LETOR file, whose queries are split 60/20/20.
         fold: which fold to take, where a folder has folds.
         normalise: scale each feature to [0, 1] within each query.
         filter: drop the queries whose documents all have the same grade.
         merge: allow a query to reappear later in a file.
-        sentinel: texts that stand for "no value" and become 0; "auto": Istella's for Istella-S, none for others.
+        sentinel: texts that stand for "no value" and become 0; "auto": Istella's for Istella-S, nan for
+            AOL4FOLTR, none for others.
         cache: keep the result on disk, and map it from there when nothing has changed.
         seed: of a generated data set, or of the split of a single file.
         threads: how many threads to use; all cores if None.

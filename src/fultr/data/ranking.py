@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -34,6 +35,7 @@ class RankingData:
         offsets: int64 [queries + 1].
         query_ids: int64 [queries].
         feature_ids: int64 [features], ascending: the ids that the columns have in a LETOR file.
+        users: int64 [queries], who asked each query, by number; None: not known.
 
     >>> data = RankingData.from_arrays([[1.0, 5.0], [3.0, 5.0], [0.0, 2.0]], labels=[0, 2, 1], query_ids=[7, 7, 9])
     >>> data
@@ -49,6 +51,7 @@ class RankingData:
     offsets: Int64s
     query_ids: Int64s
     feature_ids: Int64s
+    users: Int64s | None = None
 
     def __post_init__(self) -> None:
         documents, width = self.features.shape
@@ -58,8 +61,11 @@ class RankingData:
             ("offsets", np.int64, (self.query_ids.size + 1,)),
             ("query_ids", np.int64, (self.offsets.size - 1,)),
             ("feature_ids", np.int64, (width,)),
+            ("users", np.int64, (self.query_ids.size,)),
         ):
             array = getattr(self, name)
+            if array is None and name == "users":
+                continue
             if array.dtype != dtype or array.shape != shape or not array.flags.c_contiguous:
                 raise ValueError(
                     f"{name}: expected contiguous {np.dtype(dtype)} {shape}, found {array.dtype} {array.shape}"
@@ -138,10 +144,16 @@ class RankingData:
             offsets,
             self.query_ids[chosen],
             self.feature_ids,
+            None if self.users is None else self.users[chosen],
         )
 
-    def split(self, shares: Sequence[float], seed: int = 0) -> tuple[RankingData, ...]:
-        """Split the queries at random into parts with the given shares of them; copies each part.
+    def split(self, shares: Sequence[float], seed: int = 0, *, order: Int64s | None = None) -> tuple[RankingData, ...]:
+        """Split the queries into parts with the given shares of them; copies each part.
+
+        Args:
+            shares: of the parts.
+            seed: of a split at random.
+            order: queries (indices), of which the first part has the first ones, and so on; None: at random.
 
         >>> data = RankingData.from_arrays([[0.0]] * 10, labels=[0] * 10, query_ids=range(10))
         >>> [part.queries for part in data.split([0.6, 0.2, 0.2])]
@@ -149,10 +161,10 @@ class RankingData:
         """
         if abs(sum(shares) - 1) > 1e-9 or min(shares) <= 0:
             raise FultrError(f"shares: expected positive numbers that add up to 1, found {list(shares)}")
-        order = generator(seed, Purpose.SPLIT).permutation(self.queries)
-        edges = np.rint(np.cumsum([0.0, *shares]) * self.queries).astype(int)
+        order = generator(seed, Purpose.SPLIT).permutation(self.queries) if order is None else order
+        edges = np.rint(np.cumsum([0.0, *shares]) * order.size).astype(int)
         if np.any(np.diff(edges) < 1):
-            raise FultrError(f"{self.queries} queries are too few to split into shares {list(shares)}")
+            raise FultrError(f"{order.size} queries are too few to split into shares {list(shares)}")
         return tuple(self.take(np.sort(order[a:b])) for a, b in pairwise(edges))
 
     def mixed_queries(self) -> Bools:
@@ -181,7 +193,8 @@ class RankingData:
         sizes = np.diff(self.offsets)[keep]
         labels = self.labels[np.repeat(np.isin(np.arange(self.queries), keep), np.diff(self.offsets))]
         offsets = np.r_[0, np.cumsum(sizes)]
-        return RankingData(self.features[: labels.size], labels, offsets, self.query_ids[keep], self.feature_ids)
+        users = None if self.users is None else self.users[keep]
+        return RankingData(self.features[: labels.size], labels, offsets, self.query_ids[keep], self.feature_ids, users)
 
     def normalise(self, *, overwrite: bool = False, threads: int | None = None) -> RankingData:
         """Scale each feature to [0, 1] within each query; a feature that is constant in a query becomes 0.
@@ -194,20 +207,25 @@ class RankingData:
             self._check_writable()
         features = self.features if overwrite else self.features.copy()
         run_ranges(lambda a, b: _normalise_queries(features, self.offsets, a, b), self.queries, threads)
-        return RankingData(features, self.labels, self.offsets, self.query_ids, self.feature_ids)
+        return replace(self, features=features)
 
     def _check_writable(self) -> None:
         if not self.features.flags.writeable:
             raise ValueError("overwrite=True: these features are read-only (mapped from the cache)")
 
     def fingerprint(self) -> str:
-        """A short text that identifies this data: it depends on every grade, id and feature.
+        """A short text that identifies this data: it depends on every grade, id, feature and user.
 
         Of data that cannot change, as those mapped from the cache, it is computed once.
         """
-        if any(getattr(self, field.name).flags.writeable for field in fields(self)):
+        if any(array.flags.writeable for array in self.arrays().values()):
             return self._digest()
         return self._lasting_digest
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """By name: all that there are."""
+        every = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: array for name, array in every.items() if array is not None}
 
     @cached_property
     def _lasting_digest(self) -> str:
@@ -217,6 +235,8 @@ class RankingData:
         digest = hashlib.sha256()
         for array in (self.labels, self.offsets, self.query_ids, self.feature_ids, _checksums(self.features)):
             digest.update(array.tobytes())
+        if self.users is not None:
+            digest.update(self.users.tobytes())
         return digest.hexdigest()[:16]
 
     def describe(self) -> Description:

@@ -30,6 +30,10 @@ class FiniteUsers:
     to the clusters' sizes. A small concentration gives users who care for one or two clusters each, a large one gives
     users who are all alike.
 
+    Where the data say who asked each query (AOL4FOLTR), the users are these, drawn without replacement, and a pool
+    holds queries that its user asked: `clusters` and `concentration` make no difference. If there are fewer of them
+    than `users`, all are taken, and then again; a user with fewer queries than `pool` has them several times.
+
     A cohort has exactly `clients` users, drawn "uniform"ly without replacement; or each user takes part independently
     of the others with probability `clients / users` ("poisson"), and the average update is the sum over `clients`, the
     expected size.

@@ -21,7 +21,7 @@ from fultr.core.errors import FultrError
 from fultr.core.files import locked, make_folder, written_whole
 from fultr.core.locks import lock
 from fultr.core.settings import leaves
-from fultr.data.layouts import Sentinel
+from fultr.data.layouts import Sentinel, title_of
 from fultr.data.load import load
 from fultr.data.ranking import Splits
 from fultr.study.run import Result, cost, perform
@@ -36,7 +36,7 @@ class Source:
 
     Attributes:
         where: its name or path; see `load`, also for fold, merge and sentinel.
-        label: what it is called in figures and tables; "": the last part of `where`.
+        label: what it is called in figures and tables; "": the last part of `where`, see `title_of`.
         known: its fingerprints, where they are known without the data, as for saved runs.
     """
 
@@ -53,7 +53,7 @@ class Source:
             object.__setattr__(self, "where", str(path.absolute()))
 
     def __str__(self) -> str:
-        return self.label or Path(self.where).name
+        return self.label or title_of(self.where)
 
     def load(self) -> Splits:
         """The data set; later calls return the same object, mapped from the cache and not copied."""

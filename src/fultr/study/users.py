@@ -113,7 +113,10 @@ def _pools(train: RankingData, users: FiniteUsers, seed: int) -> Int32s:
     if key not in _POOLS:
         while len(_POOLS) >= _POOLS_KEPT:
             del _POOLS[next(iter(_POOLS))]
-        pools = _draw_pools(users, query_clusters(train, users.clusters, seed), seed)
+        if train.users is None:
+            pools = _draw_pools(users, query_clusters(train, users.clusters, seed), seed)
+        else:
+            pools = _own_pools(users, train.users, seed)
         pools.flags.writeable = False
         _POOLS[key] = pools
     return _POOLS[key]
@@ -156,6 +159,18 @@ def _draw_pools(users: FiniteUsers, cluster_of: Int64s, seed: int) -> Int32s:
             if again.size == 0:
                 break
     return pools
+
+
+def _own_pools(users: FiniteUsers, asked_by: Int64s, seed: int) -> Int32s:
+    """[users, pool] query indices: each user is one of the data's own, and has queries that this one asked.
+
+    Everyone is taken once before anyone is taken again, likewise a user's queries; who and which is drawn.
+    """
+    random = generator(seed, Purpose.POPULATION, 1)
+    _, queries = np.unique(asked_by, return_counts=True)
+    own = np.split(np.argsort(asked_by, kind="stable"), np.cumsum(queries)[:-1])
+    chosen = np.resize(random.permutation(len(own)), users.users)
+    return np.stack([np.resize(random.permutation(own[user]), users.pool) for user in chosen]).astype(np.int32)
 
 
 def attraction(data: RankingData, display: Display, model: ClickModel) -> Float64s:

@@ -70,12 +70,13 @@ class Searches:
         return ids
 
 
-def read_searches(path: Path, queries: Int64s) -> Searches:
+def read_searches(path: Path, queries: Int64s, *, documents: bool = True) -> Searches:
     """What the file says of searches with these ids; lines of others are passed over.
 
     Args:
         path: of the file, comma- or tab-separated, plain or compressed.
         queries: the ids, all different.
+        documents: keep the documents' ids too, which are most of the file.
     """
     lines = _lines(path, map_text(path))
     first = next(lines)
@@ -111,9 +112,9 @@ def read_searches(path: Path, queries: Int64s) -> Searches:
                 user[search] = user_names.setdefault(who, len(user_names))
             if "time" in at:
                 times[search] = _seconds(path, rows.line_num, names[at["time"]], cells[at["time"]])
-            if "target" in at:
+            if "target" in at and documents:
                 found.targets[search] = cells[at["target"]].strip()
-            if "candidates" in at:
+            if "candidates" in at and documents:
                 found.candidates[search] = cells[at["candidates"]]
     except csv.Error as error:
         raise FultrError(f"{path}, line {rows.line_num}: expected cells with commas between them: {error}") from None
