@@ -36,6 +36,13 @@ def test_simulate_tells_what_clicks_were_divided_by(folder):
     assert told["mass"] == [1.0] * 5
 
 
+def test_simulate_tells_how_long_a_long_run_takes(folder, monkeypatch):
+    told = r"^6 rounds: about \d+ s with 1 thread, less what is finished already\n"
+    assert not re.search(told, fultr("simulate", "--data", folder, *SMALL, "--threads", "1").err)
+    monkeypatch.setattr("fultr.cli.simulate._LONG", 0.1)  # a run of 60 clients and 6 rounds counts as .2 s
+    assert re.search(told, fultr("simulate", "--data", folder, *SMALL, "--threads", "1").err)
+
+
 def test_simulate_tells_what_users_were_shown(folder):
     options = ("simulate", "--data", folder, *SMALL, "--evaluate-every", "2", "--refresh", "2")
     assert "first policy" in fultr(*options).out

@@ -140,6 +140,16 @@ def test_clients_of_a_fixed_population_are_the_users_and_ask_their_own_queries()
             assert np.unique(queries).size == min(pool, own)  # different ones, as far as there are
 
 
+def test_simulate_with_its_users(folder):
+    common = ("simulate", "--data", folder, "--rounds", "2", "--clients", "4", "--json")
+    done = fultr(*common, "--users", "6", "--pool", "5")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["settings"]["data"] == "aol"
+    assert done.err == "The 6 users are drawn from the 6 of the data; each has its own queries\n"
+    assert "from the 6 of the data, some or all of them more than once" in fultr(*common, "--users", "9").err
+    assert fultr(*common).err == ""
+
+
 def test_an_experiment_takes_the_folder_above(folder, tmp_path):
     """`--data aol=FOLDER`, with its expected time first."""
     options = ("--rounds", "2", "--repeats", "1", "--lines", "FedIPS, 10,000 users, concentration 0.1")

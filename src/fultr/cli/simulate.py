@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
+from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, spoken_time, working
 from fultr.cli.options import (
     DATA_HELP,
     PATH,
@@ -29,6 +29,7 @@ from fultr.rankers.settings import LambdaLinear
 from fultr.study.settings import Adversaries, FiniteUsers, RunSettings
 
 if TYPE_CHECKING:
+    from fultr.data.ranking import Splits
     from fultr.study.simulate import Simulation
 
 _SIMULATED = setting_names(
@@ -38,6 +39,8 @@ _SIMULATED = setting_names(
     without=("algorithm", "k", *leaves(LambdaLinear)),
 )
 """The settings that `fultr simulate` has options for: the most wanted first."""
+
+_LONG = 60  # seconds, from which on it is said beforehand how long a run takes
 
 
 @click.command()
@@ -136,6 +139,7 @@ def _train(
     checkpoint = None if out is None else out / "checkpoint.npz"
     if out is not None:
         make_folder(out)
+    _announce(settings, splits, threads)
 
     def kept() -> str:
         if checkpoint is None or not checkpoint.exists():
@@ -144,6 +148,24 @@ def _train(
 
     with resumable(kept), progress_bar(settings.rounds, "Training") as done:
         return train(settings, splits, seed=seed, checkpoint=checkpoint, threads=threads, on_round=done)
+
+
+def _announce(settings: RunSettings, splits: Splits, threads: int | None) -> None:
+    """Say how long a long run takes, before it starts, and who the users are where the data have their own."""
+    import numpy as np
+
+    from fultr.core.threads import default_threads
+    from fultr.study.run import cost
+
+    used = threads or default_threads()
+    seconds = cost(settings, splits, ("valid", "test")) / used
+    if seconds >= _LONG:
+        threaded = f"{used} thread{'' if used == 1 else 's'}"
+        say(f"{settings.rounds:,} rounds: about {spoken_time(seconds)} with {threaded}, less what is finished already")
+    if settings.population is not None and splits.train.users is not None:
+        own, asked = np.unique(splits.train.users).size, settings.population.users
+        again = ", some or all of them more than once" if asked > own else ""
+        say(f"The {asked:,} users are drawn from the {own:,} of the data{again}; each has its own queries")
 
 
 def _write(run: Simulation, out: Path) -> None:
@@ -180,7 +202,9 @@ def _print(run: Simulation, settings: RunSettings, out: Path | None, *, as_json:
     if as_json:
         where = None if out is None else str(out)
         told = {name: values.tolist() for name, values in online.items()}
-        print_json({"settings": run.settings, "ndcg@5": curve, "online": told, "weighing": last, "out": where})
+        # A rank that nobody clicked in the last round has no weight.
+        plain = {name: [None if np.isnan(value) else value for value in values] for name, values in last.items()}
+        print_json({"settings": run.settings, "ndcg@5": curve, "online": told, "weighing": plain, "out": where})
         return
     shown = np.unique(np.linspace(0, len(curve["round"]) - 1, 11).astype(int))
     rows = [[f"{curve['round'][i]}", f"{curve['valid'][i]:.4f}", f"{curve['test'][i]:.4f}"] for i in shown]
