@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from fultr.cli.console import compiling, progress_bar, round_bar, work_bar, working
+from fultr.cli.console import compiling, folded, progress_bar, round_bar, work_bar, working
 from fultr.study.reproduce import Progress
 
 LATEST = "a data set with a long name, a line with a name that is longer: best NDCG@5 on validation so far 0.4321"
@@ -129,3 +129,11 @@ def test_a_first_command_after_an_installation_says_that_it_compiles(tmp_path):
 
     assert said().count("Compiling, once after an installation: about 2 s") == 1
     assert "Compiling" not in said()
+
+
+def test_long_lines_are_folded_between_words_on_a_terminal_only(monkeypatch):
+    text = "– not run: one two three four"
+    assert folded(text, "  ") == text
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "20")
+    assert folded(text, "  ") == "– not run: one two\n  three four"

@@ -26,6 +26,7 @@ from fultr.clicks.files import read_click_log
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.tables import table_of, write_click_log
 from fultr.core.errors import FultrError
+from fultr.data.layouts import load_path
 from fultr.data.letor.reader import read_letor
 from fultr.device.conversion import fill_from_click_log
 from fultr.device.log import DeviceLog
@@ -168,10 +169,11 @@ METADATA = b"qid,user_id,timestamp,query,target_doc_id,candidate_doc_ids\n" + b"
 
 
 def _read_aol(path: Path) -> None:
-    """One of the two files is damaged, the other one is whole."""
+    """One of the two files is damaged, the other one is whole; it is read as a click log and as judged data."""
     other, whole = ("metadata.csv", METADATA) if path.name == "letor.txt" else ("letor.txt", AOL)
     (path.parent / other).write_bytes(whole)
     read_click_log(path.parent)
+    load_path(path.parent, cache=False)
 
 
 def _baidu(packed: str) -> bytes:

@@ -6,7 +6,9 @@ Rich, which draws, is imported when there is something to draw.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +25,19 @@ _BAR_WIDTH = 26  # with the count, the time since the start and the time left be
 def say(text: str) -> None:
     """Print a line for people on stderr, so that stdout holds results alone."""
     print(text, file=sys.stderr)
+
+
+def folded(text: str, indent: str = "") -> str:
+    """The same text, in lines between words as wide as the terminal that stdout is; elsewhere as it is.
+
+    Args:
+        text: a paragraph.
+        indent: of its second line and the following ones.
+    """
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def print_json(value: Any) -> None:

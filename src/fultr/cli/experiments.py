@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fultr.cli.checking import check_saved
-from fultr.cli.console import print_json, say, work_bar, working
+from fultr.cli.console import folded, print_json, say, work_bar, working
 from fultr.cli.options import (
     DATA_HELP,
     PATH,
@@ -101,7 +101,7 @@ def run(
 @click.argument("what", nargs=-1, metavar="[EXPERIMENT]...")
 @click.option("--figure", type=click.Choice(["1", "2"]), help="The experiments of one of the paper's figures.")
 @click.option("--data", "sources", multiple=True, metavar="NAME=FOLDER",
-              help="A data set in LETOR format to use instead of the generated ones; may be repeated.")  # fmt: skip
+              help="A data set to use instead of the generated ones; may be repeated.")  # fmt: skip
 @reading_options
 @click.option(
     "--quick",
@@ -156,6 +156,9 @@ def reproduce(
     validation queries and every run is repeated; the report says of each claim of the paper whether the numbers support
     it.
 
+    FOLDER holds Yahoo LTRC set 1, Istella-S, MSLR-WEB, MQ2007/8, AOL4FOLTR or any train, vali and test files, as they
+    are when unpacked; a folder above it will do.
+
     Finished runs are kept in the folder: interrupted or killed, the same command resumes. An experiment can be run in
     parts, by --data, --lines and --repeats. --save keeps finished runs in compact files, from which --from judges and
     draws again in seconds, and of which --check computes a random sample again.
@@ -167,6 +170,7 @@ def reproduce(
       fultr reproduce --figure 1
       fultr reproduce all --data yahoo=~/data/yahoo \\
                           --data istella=~/data/istella
+      fultr reproduce population --data aol=~/data/aol4foltr
       fultr reproduce my-experiment.toml --out out/mine
       fultr reproduce --status
       fultr reproduce figure-1 --repeats 10 --save results
@@ -341,7 +345,7 @@ def _print_all(plan: Plan, outcomes: list[Outcome], written: list[Path], *, as_j
             print_outcomes(found)
             for line in missing_runs(found):
                 say(f"Not run yet: {line}")
-    print(tally([verdict for outcome in outcomes for verdict in outcome.verdicts()]))
+    print(folded(tally([verdict for outcome in outcomes for verdict in outcome.verdicts()])))
     say(f"Report: {written[0]}  (figures, curves, tuning and results are beside it)")
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fultr.cli.console import print_json, print_table, say, spoken_time, working
+from fultr.cli.console import folded, print_json, print_table, say, spoken_time, working
 
 if TYPE_CHECKING:
     from fultr.study.claims import Verdict
@@ -48,17 +48,21 @@ def print_outcomes(outcomes: list[Outcome]) -> None:
         where = f" [{outcome.data}]" if len(outcomes) > 1 else ""
         for verdict in outcome.verdicts():
             mark, colour = _MARKS.get(verdict.conclusion, ("!", "yellow"))
-            said = click.style(f"{mark} {verdict.conclusion}", fg=colour, bold=True)
-            click.echo(f"{said}: {verdict.claim.says}{where}")
+            plain = f"{mark} {verdict.conclusion}"
+            said = folded(f"{plain}: {verdict.claim.says}{where}", "  ")
+            click.echo(said.replace(plain, click.style(plain, fg=colour, bold=True), 1))
             first = f"as the grid stands {verdict.answer}: " if verdict.edges else ""
-            print(f"    {first}{_told(verdict)}")
+            print(folded(f"    {first}{_told(verdict)}", "    "))
             if verdict.wider is not None:
-                print(f"    with a wider grid {verdict.wider.answer}: {_told(verdict.wider)}")
+                print(folded(f"    with a wider grid {verdict.wider.answer}: {_told(verdict.wider)}", "    "))
         if outcome.edges:
             edges = [f"{name} ({', '.join(rates)})" for name, rates in outcome.edges.items()]
             print(
-                f"  Tuned to the edge of the grid, so that better rates may lie beyond it [{outcome.data}]: "
-                f"{'; '.join(edges)}"
+                folded(
+                    f"  Tuned to the edge of the grid, so that better rates may lie beyond it [{outcome.data}]: "
+                    f"{'; '.join(edges)}",
+                    "  ",
+                )
             )
     print()
 
