@@ -116,7 +116,9 @@ def test_too_few_searches_and_too_little_memory(folder, monkeypatch):
 
 
 def test_inspection_counts_the_parts(folder):
-    counts = inspect(folder).counts
+    found = inspect(folder)
+    counts = found.counts
+    assert found.verdict().startswith("6 users. AOL4FOLTR is published as 2.6 million queries of 10,000 users")
     assert [(row.part, row.queries, row.documents) for row in counts] == [
         ("train", 36, 288),
         ("valid", 12, 96),

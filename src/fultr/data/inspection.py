@@ -15,6 +15,7 @@ from fultr.data.layouts import PARTS, Layout, Sentinel, _sentinels, find_layout
 from fultr.data.letor.reader import LetorFile
 from fultr.data.ranking import RankingData
 
+_AOL_PUBLISHED = "AOL4FOLTR is published as 2.6 million queries of 10,000 users, without exact counts to compare with."
 _NAMES = {1: ("all",), 2: ("train", "test"), 3: PARTS}  # of the files, by how many there are
 
 
@@ -98,15 +99,19 @@ class Inspection:
         counts: for each file, and for all of them together ("all").
         compared_with: the most similar known data set, None if none has as many features.
         comparisons: count by count.
+        users: who asked the queries, where the data say so (AOL4FOLTR): how many they are.
     """
 
     source: str
     counts: tuple[Counts, ...]
     compared_with: str | None
     comparisons: tuple[Comparison, ...]
+    users: int | None = None
 
     def verdict(self) -> str:
         """One sentence on whether the counts agree."""
+        if self.users is not None:
+            return f"{self.users:,} users. {_AOL_PUBLISHED}"
         if self.compared_with is None:
             return "No published counts to compare with: no known data set has these file names or as many features."
         differ = sum(not comparison.agrees for comparison in self.comparisons)
@@ -144,6 +149,7 @@ class Inspection:
             "counts": [asdict(row) | {name: getattr(row, name) for name in averages} for row in self.counts],
             "compared_with": self.compared_with,
             "comparisons": [asdict(row) | {"agrees": row.agrees} for row in self.comparisons],
+            "users": self.users,
             "verdict": self.verdict(),
         }
 
@@ -168,7 +174,7 @@ def inspect(
     [('all', 2, 3, (1, 1, 1), 1)]
     """
     layout = find_layout(source, fold=fold)
-    counts, ids = [], np.empty(0, np.int64)
+    counts, ids, users = [], np.empty(0, np.int64), None
     merge = merge or layout.searches is not None
     for part, path in zip(_NAMES[len(layout.files)], layout.files, strict=True):
         file = LetorFile(path, merge=merge, sentinel=_sentinels(layout, sentinel), threads=threads)
@@ -176,14 +182,15 @@ def inspect(
         if layout.searches is None:
             counts.append(_count(part, path.name, read, found.size))
         else:
-            parts = zip(PARTS, parts_by_time(read, path, layout.searches), strict=True)
-            counts += [_count(name, path.name, data, found.size) for name, data in parts]
+            parts = parts_by_time(read, path, layout.searches)
+            counts += [_count(name, path.name, data, found.size) for name, data in zip(PARTS, parts, strict=True)]
+            users = np.unique(np.concatenate([data.users for data in parts if data.users is not None])).size
         ids = np.union1d(ids, found)
     if len(counts) > 1:
         counts.append(_sum(counts, ids))
-    published = _nearest(layout, counts[-1]) if len(counts) > 1 else None
+    published = _nearest(layout, counts[-1]) if len(counts) > 1 and users is None else None
     comparisons = _compare(counts, published, parts=layout.fold in (None, 1)) if published else ()
-    return Inspection(str(source), tuple(counts), published.name if published else None, comparisons)
+    return Inspection(str(source), tuple(counts), published.name if published else None, comparisons, users)
 
 
 def _count(part: str, file: str, data: RankingData, features: int) -> Counts:
