@@ -26,6 +26,10 @@ _USUAL = ("round", "estimate", "refresh", "evaluate", "read", "device")
               help="practitioner: a data set; several times for several.  [default: synthetic]")  # fmt: skip
 @click.option("--clicks", default="10000,100000", show_default=True, callback=numbers(int),
               help="practitioner: sizes of click logs.")  # fmt: skip
+@click.option("--gamma", "gammas", default="1,2", show_default=True, callback=numbers(float),
+              help="practitioner: bias severities of the users.")  # fmt: skip
+@click.option("--policies", default="1,3", show_default=True, callback=numbers(int),
+              help="practitioner: how many logging policies made a log.")  # fmt: skip
 @click.option(
     "--repeats", default=5, show_default=True, type=click.IntRange(min=1), help="practitioner: logs of each kind."
 )
@@ -37,6 +41,8 @@ def bench(
     what: tuple[str, ...],
     data: tuple[str, ...],
     clicks: tuple[int, ...],
+    gammas: tuple[float, ...],
+    policies: tuple[int, ...],
     repeats: int,
     tuned: bool,
     lines: Path,
@@ -78,7 +84,7 @@ def bench(
     if "practitioner" in what:
         from fultr.cli.bench.practitioner import practitioner
 
-        practitioner(data or ("synthetic",), clicks, repeats, tuned, lines, as_json)
+        practitioner(data or ("synthetic",), clicks, gammas, policies, repeats, tuned, lines, as_json)
         what = tuple(name for name in what if name != "practitioner")
         if not what:
             return

@@ -14,17 +14,24 @@ from fultr.core.errors import FultrError
 from fultr.data.load import load
 from fultr.study.practitioner import METHODS, cases, measure
 
-_GAMMAS, _POLICIES = (1.0, 2.0), (1, 3)
-
 
 def practitioner(
-    data: Sequence[str], clicks: Sequence[int], repeats: int, tuned: bool, lines: Path, as_json: bool
+    data: Sequence[str],
+    clicks: Sequence[int],
+    gammas: Sequence[float],
+    policies: Sequence[int],
+    repeats: int,
+    tuned: bool,
+    lines: Path,
+    as_json: bool,
 ) -> None:
     """Measure what is missing, and print the means.
 
     Args:
         data: names of data sets, or NAME=FOLDER.
         clicks: sizes of logs.
+        gammas: bias severities of the users.
+        policies: how many logging policies made a log.
         repeats: logs of each kind.
         tuned: also other software whose settings are chosen.
         lines: file of measurements, added to.
@@ -40,7 +47,7 @@ def practitioner(
                 raise FultrError("lightgbm: not installed; pip install lightgbm")
             say(f"{word} is not installed, and left out")
             methods = [name for name in methods if not name.startswith(word)]
-    wanted = list(cases(list(places), list(_GAMMAS), list(_POLICIES), list(clicks), repeats))
+    wanted = list(cases(list(places), list(gammas), list(policies), list(clicks), repeats))
     found = measure(loaded, wanted, methods, lines, say)
     kept = {(case.repeat, case.clicks, case.data, case.gamma, case.policies) for case in wanted}
     rows = table_of([line for line in found if _key(line) in kept])

@@ -1,0 +1,57 @@
+"""Other software and ours on the same click logs: what is measured is the same again, and only once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fultr
+from fultr.cli.bench.practitioner import table_of
+from fultr.data.ranking import Splits
+from fultr.study.practitioner import DISPLAYED, Case, cases, divided, made_log, measure
+
+pytest.importorskip("lightgbm")
+
+
+@pytest.fixture(scope="module")
+def small() -> Splits:
+    train, valid, test = (part.take(np.arange(150)) for part in fultr.load("synthetic"))
+    return Splits(train, valid, test, "small")
+
+
+def test_a_log_is_made_of_whole_pages_of_the_policies(small: Splits) -> None:
+    table, policies = made_log(small.train, Case(0, 500, "synthetic", 1.0, 3))
+    assert policies.shape == (3, small.train.width)
+    assert table.clicks.sum() >= 500  # sessions are finished
+    assert table.groups.sum() == table.rank.size
+    firsts = np.cumsum(table.groups) - table.groups
+    assert (table.rank[firsts] == 1).all()
+    assert table.rank.max() == DISPLAYED
+    assert (np.diff(table.page) >= 0).all()
+
+
+def test_dividing_anew_keeps_every_query_once(small: Splits) -> None:
+    again = divided(small, seed=1)
+    ids = np.concatenate([part.query_ids for part in again])
+    before = np.concatenate([part.query_ids for part in small])
+    assert np.array_equal(np.sort(ids), np.sort(before))
+    one = int(again.test.query_ids[0])
+    old = next(part for part in small if one in part.query_ids)
+    at, now = int(np.flatnonzero(old.query_ids == one)[0]), slice(*again.test.offsets[:2])
+    assert np.array_equal(again.test.features[now], old.features[slice(*old.offsets[at : at + 2])])
+
+
+def test_what_is_measured_is_not_measured_again(small: Splits, tmp_path: Path) -> None:
+    wanted = list(cases(["synthetic"], [1.0], [1], [500], repeats=1))
+    methods, file, told = ["fultr linear", "LightGBM position"], tmp_path / "lines.jsonl", list[str]()
+    first = measure({"synthetic": small}, wanted, methods, file, told.append)
+    assert [line["method"] for line in first] == ["policy", "grades", *methods]
+    assert len(told) == 4
+    whole = file.read_text()
+    file.write_text(whole[:-20])  # killed while the last line was written
+    second = measure({"synthetic": small}, wanted, methods, file, told.append)
+    assert len(told) == 5
+    assert [line["ndcg"] for line in first] == [line["ndcg"] for line in second]
+    assert all(0 < row["ndcg"] < 1 and row["logs"] == 1 for row in table_of(second))
