@@ -19,16 +19,25 @@ def test_compiled_code_is_found_where_numba_was_told_to_keep_it(monkeypatch, tmp
 
 
 @pytest.mark.process
-def test_the_usual_task_can_be_answered_from_then_on(monkeypatch, tmp_path):
+def test_only_a_compilation_that_was_finished_counts(monkeypatch, tmp_path):
     assert prepare()
     assert prepared()
+    mark = module._mark().name
     monkeypatch.setattr(module, "_MODULE", tmp_path / "expectations.py")
-    (tmp_path / "__pycache__").mkdir()
+    cache = tmp_path / "__pycache__"
+    cache.mkdir()
     (tmp_path / "expectations.py").touch()
+    (cache / "expectations.f-1.py311.nbi").touch()  # the first of many functions
     assert not prepared()
-    older = tmp_path / "__pycache__" / "expectations.f-1.py311.nbi"
-    older.touch()
-    os.utime(older, (1.0, 1.0))
-    assert not prepared()  # compiled from what was installed before
+    (cache / mark).touch()
+    os.utime(cache / mark, (1.0, 1.0))
+    assert not prepared()  # what was installed before was compiled
+    (cache / mark).touch()
+    os.utime(tmp_path / "expectations.py", (1.0, 1.0))
+    assert prepared()
+
+
+@pytest.mark.process
+def test_a_node_starts_all_the_same_where_it_cannot_compile(monkeypatch):
     monkeypatch.setattr(module, "_SECONDS", 0.0)
-    assert not prepare()  # a node starts all the same
+    assert not prepare()

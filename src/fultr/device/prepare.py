@@ -5,11 +5,13 @@ Compiled code is kept on disk, beside the modules or in NUMBA_CACHE_DIR; this ha
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 import fultr
@@ -19,8 +21,16 @@ _MODULE = Path(fultr.__file__).parent / "federated" / "estimators" / "expectatio
 
 
 def prepared() -> bool:
-    """Is there compiled code on disk, of the version that is installed?"""
-    return any(path.stat().st_mtime > _MODULE.stat().st_mtime for path in _cache().glob(f"{_MODULE.stem}.*.nbi"))
+    """Was everything compiled, of the version that is installed? A compilation that was interrupted does not count."""
+    try:
+        return _mark().stat().st_mtime > _MODULE.stat().st_mtime
+    except OSError:
+        return False
+
+
+def _mark() -> Path:
+    """A file beside the compiled code that says that it is complete, for this Python and this Numba."""
+    return _cache() / f"fultr-prepared.{sys.implementation.cache_tag}.numba-{version('numba')}"
 
 
 def _cache() -> Path:
@@ -36,6 +46,9 @@ def prepare() -> bool:
         done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
+    if done.returncode == 0:
+        with contextlib.suppress(OSError):  # where it cannot be written, the next node compiles, or loads, again
+            _mark().touch()
     return done.returncode == 0
 
 
