@@ -28,7 +28,7 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.intp), build
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def prefetch_rows(features: Float32s, first: int, end: int) -> None:
     """Begin to load rows `first` to `end`; returns at once and changes nothing."""
     width = features.shape[1]

@@ -9,7 +9,12 @@ makes a step for each (Algorithm 1, lines 5 to 9):
 
     w <- w - eta_l * credit * grad of h_{q,d}(w)
 
-The change that one of them makes is applied in the pass over the weights that scores the documents of the next.
+The change that one of them makes is applied in the pass over the weights that scores the documents of the next. While a
+client trains, the features that the next one needs are fetched, a few rows before each step: all at once, they would
+keep the processor waiting.
+
+What a step calls is inlined (`forceinline`). A call between compiled functions counts who refers to each array that it
+passes, which takes as long as half of the arithmetic here.
 """
 
 from __future__ import annotations
@@ -91,7 +96,7 @@ def score_rows(features: Float32s, weights: Float32s, begin: int, end: int, scor
             scores[r3 - begin, n] = b3
 
 
-_AHEAD = 2  # how many impressions with credit ahead features are fetched
+_REMEMBERED = 16  # of a client's queries, so as not to fetch what was fetched for it
 
 
 class Displayed(NamedTuple):
@@ -103,7 +108,7 @@ class Displayed(NamedTuple):
     longest: int
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def metric_slope(discounted: bool, h: float) -> float:
     """g'(1 + h): 1 for the rank; for g(r) = -1 / log2(1 + r), ln 2 / ((2 + h) ln(2 + h)^2)."""
     if not discounted:
@@ -111,7 +116,7 @@ def metric_slope(discounted: bool, h: float) -> float:
     return np.log(2.0) / ((2 + h) * np.log(2 + h) ** 2)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _change_and_score_five(
     features: Float32s,
     weights: Float32s,
@@ -150,7 +155,7 @@ def _change_and_score_five(
     return s0, s1, s2, s3, s4
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def change_and_score(
     features: Float32s,
     weights: Float32s,
@@ -195,60 +200,81 @@ def change_and_score(
 
 
 @njit(nogil=True, cache=True)
-def _next_credited(credit: Float64s, i: int) -> int:
-    """The first impression from i on in which a document has credit; past the last if there is none."""
-    while i < credit.shape[0]:
-        for rank in range(credit.shape[1]):
-            if credit[i, rank] != 0:
-                return i
-        i += 1
-    return i
+def _steps(credit: Float64s, offsets: Int64s) -> tuple[Int64s, Int64s]:
+    """The documents with credit, each as impression x K + rank, and [clients + 1] where those of each client begin."""
+    worth, ranks = credit.ravel(), credit.shape[1]
+    steps, bounds = np.empty(worth.size + 1, np.int64), np.empty(offsets.size, np.int64)
+    found = 0
+    for u in range(offsets.size - 1):
+        bounds[u] = found
+        for i in range(offsets[u] * ranks, offsets[u + 1] * ranks):
+            steps[found] = i  # stays if there is credit: without branches, which could not be predicted
+            found += worth[i] != 0
+    bounds[-1] = found
+    return steps[:found], bounds
 
 
-@njit(nogil=True)  # compiled and cached as part of its caller, see `compiled_for`
+@njit(nogil=True, cache=True)
+def _wanted(queries: Int32s, ranks: int, steps: Int64s, bounds: Int64s) -> tuple[Int32s, Int64s]:
+    """The queries of each client's steps in their order, each once, and [clients + 1] where those of a client begin."""
+    wanted, wanted_bounds = np.empty(steps.size, np.int32), np.empty(bounds.size, np.int64)
+    end = 0
+    for u in range(bounds.size - 1):
+        begin = wanted_bounds[u] = end
+        for s in range(bounds[u], bounds[u + 1]):
+            q = queries[steps[s] // ranks]
+            j = max(begin, end - _REMEMBERED)
+            while j < end and wanted[j] != q:
+                j += 1
+            if j == end:
+                wanted[end] = q
+                end += 1
+    wanted_bounds[-1] = end
+    return wanted, wanted_bounds
+
+
+@njit(nogil=True, forceinline=True)  # compiled and cached as part of its caller, see `compiled_for`
 def _train_client(
     features: Float32s,
     row_offsets: Int64s,
     shown: Int64s,
     queries: Int32s,
     credit: Float64s,
-    begin: int,
-    finish: int,
+    steps: Int64s,
     training: Training,
     weights: Float32s,
     scores: Float32s,
     changes: Float32s,
-    cursors: Int64s,
-) -> bool:
-    """Algorithm 1, lines 5 to 8, for one client's impressions, `begin` to `finish` of the log; changes `weights`.
-
-    Returns whether there was any credit.
-    """
-    trained = False
+    soon: Int32s,
+) -> None:
+    """Algorithm 1, lines 5 to 8, for one client's `steps`; changes `weights`. Fetches what the queries `soon` need."""
     changed, changed_end = 0, 1
     changes[0] = 0
-    for _ in range(training.epochs):
-        for i in range(begin, finish):
+    rows = 0
+    for q in soon:
+        rows += row_offsets[q + 1] - row_offsets[q]
+    fetching, row, fetched = 0, row_offsets[soon[0]] if rows else 0, 0
+    for epoch in range(training.epochs):
+        for s in range(steps.size):
+            while epoch == 0 and fetched * steps.size < rows * (s + 1):
+                if row == row_offsets[soon[fetching] + 1]:
+                    fetching += 1
+                    row = row_offsets[soon[fetching]]
+                else:
+                    prefetch_rows(features, row, row + 1)
+                    row += 1
+                    fetched += 1
+            i, rank = divmod(steps[s], credit.shape[1])
             q = queries[i]
             first, end = row_offsets[q], row_offsets[q + 1]
-            if i == cursors[0]:  # the first epoch gets here: fetch what a later impression will need
-                cursors[0] = _next_credited(credit, i + 1)
-                cursors[1] = _next_credited(credit, cursors[1] + 1)
-                if cursors[1] < queries.size:
-                    soon = queries[cursors[1]]
-                    prefetch_rows(features, row_offsets[soon], row_offsets[soon + 1])
-            for rank in range(credit.shape[1]):
-                if credit[i, rank] != 0:
-                    trained = True
-                    change_and_score(features, weights, changed, changed_end, changes, first, end, scores)
-                    h = loss_and_pulls(training.loss, scores, end - first, shown[q, rank] - first, changes)
-                    step = training.learning_rate * credit[i, rank] * metric_slope(training.discounted, h)
-                    for d in range(end - first):
-                        changes[d] *= np.float32(step)
-                    changed, changed_end = first, end
+            change_and_score(features, weights, changed, changed_end, changes, first, end, scores)
+            h = loss_and_pulls(training.loss, scores, end - first, shown[q, rank] - first, changes)
+            step = training.learning_rate * credit[i, rank] * metric_slope(training.discounted, h)
+            for d in range(end - first):
+                changes[d] *= np.float32(step)
+            changed, changed_end = first, end
     for row in range(changed, changed_end):
         add_scaled(weights, changes[row - changed], features[row])
-    return trained
 
 
 @njit(nogil=True, cache=True)
@@ -278,16 +304,16 @@ def train_clients(
     local = np.zeros(features.shape[1], np.float32)  # rows may be padded with zeros
     scores = np.empty(max(longest, 5), np.float32)
     changes = np.empty(max(longest, 5), np.float32)
-    cursors = np.full(2, _next_credited(credit, 0))  # the next impression with credit, and the one to fetch
-    for _ in range(_AHEAD):
-        cursors[1] = _next_credited(credit, cursors[1] + 1)
-    for u in range(offsets.size - 1):
-        begin, end = offsets[u], offsets[u + 1]
+    steps, bounds = _steps(credit, offsets)
+    wanted, wanted_bounds = _wanted(queries, credit.shape[1], steps, bounds)
+    clients = offsets.size - 1
+    for u in range(clients):
         row = u if totals.shape[0] > 1 else 0
-        local[: weights.size] = weights
-        had = _train_client(
-            features, row_offsets, shown, queries, credit, begin, end, training, local, scores, changes, cursors
-        )
+        own = steps[bounds[u] : bounds[u + 1]]
+        soon = wanted[wanted_bounds[u + 1] : wanted_bounds[min(u + 2, clients)]]
+        for f in range(weights.size):  # a slice would take several times as long
+            local[f] = weights[f]
+        _train_client(features, row_offsets, shown, queries, credit, own, training, local, scores, changes, soon)
         for f in range(weights.size):
             totals[row, f] += local[f] - weights[f]
-        trained[row, 0] += had
+        trained[row, 0] += own.size > 0
