@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fultr.core.arrays import Bools, Float32s, Int32s, Int64s, UInt8s
 from fultr.core.checks import check_number, check_seed
+
+if TYPE_CHECKING:
+    from fultr.clicks.log_kernels import Links
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +94,16 @@ class Display:
             )
             found[..., v] = np.where(same.any(axis=3), same.argmax(axis=3), -1)
         return found.reshape(self.queries, self.ranks, self.versions)
+
+    @cached_property
+    def links(self) -> Links:
+        """Documents that versions display at different ranks, versions in use with equal shares."""
+        from fultr.clicks.log_kernels import links_of  # compiled: only estimation needs it
+
+        ranks = self.other_ranks
+        if ranks.shape[:2] != self.shown.shape:
+            raise ValueError(f"recorded_ranks: expected shape {self.shown.shape} x versions, found {ranks.shape}")
+        return links_of(ranks, np.full(ranks.shape[2], 1 / ranks.shape[2]))
 
     @cached_property
     def longest(self) -> int:

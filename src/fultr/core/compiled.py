@@ -36,7 +36,7 @@ def implements(generic: Callable[..., Any], kind: type) -> Callable[[_Code], _Co
         def choose(first: Any, *others: Any) -> _Code | None:
             return code if getattr(first, "instance_class", None) is kind else None
 
-        overload(generic, strict=False)(choose)
+        overload(generic, jit_options={"forceinline": True}, strict=False)(choose)
         return code
 
     return register

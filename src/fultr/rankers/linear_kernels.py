@@ -33,7 +33,7 @@ from fultr.rankers.training import Training
 FAST = {"reassoc", "contract", "nsz"}
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def dot(x: Float32s, y: Float32s) -> np.float32:
     """The product of two vectors."""
     total = np.float32(0)
@@ -42,7 +42,7 @@ def dot(x: Float32s, y: Float32s) -> np.float32:
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def add_scaled(y: Float32s, scale: np.float32, x: Float32s) -> None:
     """Add `scale` times x to y, in place."""
     for f in range(x.size):

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
 from fultr.clicks.impressions import Cells
+from fultr.clicks.log_kernels import add_linked, links_of
 from fultr.core.arrays import Bools, Float64s, Int64s, UInt8s
 from fultr.core.checks import check_choice
 from fultr.core.errors import FultrError
@@ -108,31 +108,10 @@ def pair_counts_of_versions(clicks: UInt8s, ranks: Int64s, shares: ArrayLike | N
             f"versions: expected ranks of shape {clicks.shape} x versions and shares that add up to 1, "
             f"found {ranks.shape} and {share.sum():g}"
         )
-    made, shown = np.zeros((size, size)), np.zeros((size, size))
-    _add_version_pairs(clicks, ranks, share, made, shown)
-    return PairCounts(made, shown)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _add_version_pairs(clicks: UInt8s, ranks: Int64s, share: Float64s, made: Float64s, shown: Float64s) -> None:
-    """Add the weighted clicks and impressions of `pair_counts_of_versions`, impression by impression."""
-    impressions, size, versions = ranks.shape
-    for i in range(impressions):
-        for k in range(size):
-            own = 0.0  # probability of the rank at which it was displayed
-            for v in range(versions):
-                if ranks[i, k, v] == k:
-                    own += share[v]
-            for v in range(versions):
-                other = ranks[i, k, v]
-                if other == k or other < 0 or other >= size or share[v] == 0 or own == 0:
-                    continue
-                seen = False
-                for earlier in range(v):
-                    seen = seen or (ranks[i, k, earlier] == other and share[earlier] > 0)
-                if not seen:
-                    shown[k, other] += 1 / own
-                    made[k, other] += clicks[i, k] / own
+    pairs = np.zeros((1, 2, size, size))
+    impressions = np.arange(len(clicks), dtype=np.int32)
+    add_linked(links_of(ranks, share), clicks, impressions, np.array([0, len(clicks)]), pairs)
+    return PairCounts(*pairs[0])
 
 
 def adjacent_pairs(counts: PairCounts) -> Float64s:

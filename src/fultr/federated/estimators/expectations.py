@@ -49,26 +49,32 @@ def count_cells(
         c: likewise clicks.
     """
     parts, ranks = n.shape[0] - 1, n.shape[2]
+    places = np.empty(shown.shape[0], np.int32)  # of queries in `cells`; right if this client's query is there
     end = 0
     for u in range(offsets.size - 1):
-        bounds[u] = end
+        begin = bounds[u] = end
         for i in range(offsets[u], offsets[u + 1]):
             q = queries[i]
-            j = bounds[u]
-            while j < end and cells[j] != q:
-                j += 1
-            if j == end:
-                end += 1
+            j = places[q]
+            if j < begin or j >= end or cells[j] != q:
+                j = places[q] = end
                 cells[j] = q
+                end += 1
                 for counted in range(parts + 1):
                     for k in range(ranks):
                         n[counted, j, k] = c[counted, j, k] = 0
             for counted in range(parts + 1):
                 if counted == 0 or (i - offsets[u]) % parts != counted - 1:
+                    n[counted, j, 0] += 1  # of the query: ranks follow below
                     for k in range(ranks):
-                        if shown[q, k] >= 0:
-                            n[counted, j, k] += 1
-                            c[counted, j, k] += clicks[i, k]
+                        c[counted, j, k] += clicks[i, k]
+        for counted in range(parts + 1):
+            for j in range(begin, end):
+                impressions = n[counted, j, 0]
+                for k in range(ranks):
+                    there = shown[cells[j], k] >= 0
+                    n[counted, j, k] = impressions if there else 0.0
+                    c[counted, j, k] = c[counted, j, k] if there else 0.0
     bounds[-1] = end
 
 
@@ -100,7 +106,7 @@ def _five(shown: Int64s, q: int, k: int) -> Any:
     )
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def score_cells(
     features: Float32s,
     shown: Int64s,
@@ -154,7 +160,7 @@ def _add_five(
         )
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def add_expectations(
     features: Float32s,
     shown: Int64s,
@@ -273,7 +279,7 @@ def examine(
     raise NotImplementedError(f"{kind!r}: only compiled code calls this")
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _prefetch_displayed(features: Float32s, shown: Int64s, cells: Int32s, begin: int, end: int) -> None:
     """Begin to load what a client's queries display."""
     for j in range(begin, end):
@@ -340,9 +346,10 @@ def estimate_clients(
             for k in range(ranks):
                 if without > 0 or splits == 0:
                     divisors[u, max(without - 1, 0), k] = min(max(theta[k], floor), 1.0)
-        local[:] = 0  # the client's own sums first, as if it had sent them
-        looked[:] = 0
-        shows[:] = 0
+        for f in range(local.size):  # the client's own sums first, as if it had sent them
+            local[f] = 0
+        for k in range(ranks):
+            looked[k] = shows[k] = 0
         if not own:
             for k in range(ranks):
                 theta[k] = pooled[k]

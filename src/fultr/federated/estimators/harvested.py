@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fultr.clicks.examination.harvesting import PairCounts, all_pairs, pair_counts_of_versions
+from fultr.clicks.examination.harvesting import PairCounts, all_pairs
 from fultr.clicks.log import Records
+from fultr.clicks.log_kernels import add_linked
 from fultr.core.arrays import Arrays, Float32s, Float64s
 from fultr.core.errors import FultrError
 from fultr.federated.settings import Estimator
@@ -44,15 +45,8 @@ def client(
     settings: Estimator, sent: Arrays, records: Records, sums: Arrays, evidence: Float32s | None = None
 ) -> Float64s:
     """All clients divide by the server's estimate."""
-    log, pairs = records.log, sums["pairs"]
-    ranks = records.display.other_ranks[log.queries]
-    if pairs.shape[0] == 1:
-        counts = pair_counts_of_versions(log.clicks, ranks)
-        pairs[0] += np.stack([counts.clicks, counts.impressions])
-    else:
-        for u, (begin, end) in enumerate(zip(log.offsets[:-1], log.offsets[1:], strict=True)):
-            counts = pair_counts_of_versions(log.clicks[begin:end], ranks[begin:end])
-            pairs[u] += np.stack([counts.clicks, counts.impressions])
+    log = records.log
+    add_linked(records.display.links, log.clicks, log.queries, log.offsets, sums["pairs"])
     return np.tile(np.maximum(sent["pooled"], settings.estimate_floor), (records.clients, 1, 1))
 
 

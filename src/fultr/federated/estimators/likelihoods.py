@@ -50,7 +50,7 @@ def _multiply(
                 likelihoods[g] /= max(together, _TINIEST)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def multiply_likelihoods(
     n: Float64s,
     c: Float64s,
@@ -85,7 +85,7 @@ def multiply_likelihoods(
     _multiply(likelihoods, thetas, k, _ONE, _ZERO, clicked)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def posterior_mean(likelihoods: Float32s, priors: Float32s, prior: int, values: Float32s, k: int) -> float:
     """Mean of `values[k]` under the posterior: `priors[prior]` times likelihoods.
 
@@ -100,7 +100,7 @@ def posterior_mean(likelihoods: Float32s, priors: Float32s, prior: int, values: 
     return np.float64(mean / total) if total > 0 else np.float64(alone)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+@njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 def multiply_marginals(likelihoods: Float32s, priors: Float32s, k: int, products: Float64s, u: int) -> None:
     """Multiply each of `products[u]` by client u's marginal likelihood under one of `priors[k]`, [several, grid].
 

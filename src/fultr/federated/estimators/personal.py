@@ -29,7 +29,7 @@ class Personal(NamedTuple):
     shows: Float64s
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, cache=True, error_model="numpy", forceinline=True)
 def personal_em(
     n: Float64s,
     c: Float64s,
@@ -111,7 +111,8 @@ def client(
     kind = Personal(settings.estimate_iterations, kept, np.empty(ranks))
     counts = {name: np.zeros((records.clients, ranks)) for name in ("examined", "impressions")}  # stay with the client
     found = estimated(settings, kind, sent, records, {**sums, **counts}, own=True, parts=parts_of(settings))
-    kept += np.hstack([counts["examined"], counts["impressions"]])
+    if evidence is not None:
+        evidence += np.hstack([counts["examined"], counts["impressions"]])
     return found
 
 

@@ -37,21 +37,36 @@ def _expect(
 ) -> None:
     """E-step: how likely each displayed document is relevant, given whether it was clicked; adds up what clients send.
 
-    A client's own sums first, as if it had sent them.
+    A client's own sums first, as if it had sent them. What a query displays is scored once for each client.
     """
     ranks = shown.shape[1]
     local, own = np.empty(slope.size, np.float32), np.empty((4, ranks))
+    scored = np.empty(queries.size, np.int32)  # queries, client by client
+    places = np.empty(shown.shape[0], np.int32)  # of queries in `scored`; right if this client's query is there
+    relevance = np.empty((queries.size, ranks))
+    end = 0
     for u in range(offsets.size - 1):
-        local[:] = 0
-        own[:] = 0
-        level = 0.0
+        for f in range(local.size):
+            local[f] = 0
+        for k in range(ranks):
+            own[0, k] = own[1, k] = own[2, k] = own[3, k] = 0
+        level, begin = 0.0, end
         for i in range(offsets[u], offsets[u + 1]):
+            q = queries[i]
+            j = places[q]
+            if j < begin or j >= end or scored[j] != q:
+                j = places[q] = end
+                scored[j] = q
+                end += 1
+                for k in range(ranks):
+                    if shown[q, k] >= 0:
+                        score = np.float64(dot(features[shown[q, k]], slope)) + intercept
+                        relevance[j, k] = min(max(1 / (1 + np.exp(-score)), _LEAST), 1 - _LEAST)
             for k in range(ranks):
-                row = shown[queries[i], k]
+                row = shown[q, k]
                 if row < 0:
                     continue
-                score = np.float64(dot(features[row], slope)) + intercept
-                r = min(max(1 / (1 + np.exp(-score)), _LEAST), 1 - _LEAST)
+                r = relevance[j, k]
                 b, a = chances[0, k], chances[1, k]
                 clicked = clicks[i, k] > 0
                 click = b + (a - b) * r
@@ -66,7 +81,9 @@ def _expect(
         for f in range(gradient.shape[1] - 1):
             gradient[row, f] += local[f]
         gradient[row, -1] += level
-        affine[row] += own
+        for counted in range(4):
+            for k in range(ranks):
+                affine[row, counted, k] += own[counted, k]
 
 
 def init(settings: Estimator, features: int, ranks: int) -> Arrays:
