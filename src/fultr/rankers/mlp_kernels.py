@@ -74,7 +74,7 @@ def score_documents(features: Float32s, network: Network, begin: int, end: int, 
             scores[first - begin + d] = linear[d, 0] + dot(network.output, units)
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _change_and_sum_five(
     features: Float32s,
     hidden: Float32s,
@@ -93,7 +93,8 @@ def _change_and_sum_five(
     y1, y2, y3, y4 = min(changed + 1, last), min(changed + 2, last), min(changed + 3, last), min(changed + 4, last)
     x1, x2, x3, x4 = min(scored + 1, end), min(scored + 2, end), min(scored + 3, end), min(scored + 4, end)
     for d in range(n, 5):
-        changes[d] = 0
+        for h in range(hidden.shape[0]):
+            changes[d, h] = 0
     for h in range(hidden.shape[0]):
         c0, c1, c2, c3, c4 = changes[0, h], changes[1, h], changes[2, h], changes[3, h], changes[4, h]
         s0 = s1 = s2 = s3 = s4 = np.float32(0)
@@ -114,7 +115,7 @@ def _change_and_sum_five(
         sums[0, h], sums[1, h], sums[2, h], sums[3, h], sums[4, h] = s0, s1, s2, s3, s4
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
 def _change_and_sum(
     features: Float32s, hidden: Float32s, changed: int, changed_end: int, scored: int, scored_end: int, room: _Room
 ) -> None:
@@ -129,7 +130,7 @@ def _change_and_sum(
             room.sums[row - scored, h] = dot(features[row], hidden[h])
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _forward(network: Network, documents: int, room: _Room) -> None:
     """From the sums of hidden units, and the linear part's scores, to units and scores."""
     count = network.hidden.shape[0]
@@ -152,7 +153,7 @@ def _forward(network: Network, documents: int, room: _Room) -> None:
         room.scores[d] += total
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _pulled(pulls: Float32s, documents: int, output: Float32s, units: Float32s, changes: Float32s) -> None:
     """From pulls on scores to pulls on the last units' sums, `changes`; changes the output."""
     for d in range(documents):
@@ -163,7 +164,7 @@ def _pulled(pulls: Float32s, documents: int, output: Float32s, units: Float32s, 
             output[h] += pulls[d] * units[d, h]
 
 
-@njit(nogil=True, cache=True, fastmath=FAST)
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _backward(network: Network, documents: int, room: _Room) -> None:
     """From pulls on scores to pulls on hidden sums, `room.changes`; changes all weights but those of features."""
     count, second = network.hidden.shape[0], network.second
@@ -172,7 +173,8 @@ def _backward(network: Network, documents: int, room: _Room) -> None:
     else:
         _pulled(room.pulls, documents, network.output, room.second, room.second_changes)
         for d in range(documents):
-            room.changes[d, :] = 0
+            for g in range(count):
+                room.changes[d, g] = 0
         for h in range(count):
             for d in range(documents):
                 pull = room.second_changes[d, h]
@@ -191,7 +193,7 @@ def _backward(network: Network, documents: int, room: _Room) -> None:
             network.hidden_bias[h] += room.changes[d, h]
 
 
-@njit(nogil=True)  # compiled and cached as part of its caller, see `compiled_for`
+@njit(nogil=True, forceinline=True)  # compiled and cached as part of its caller, see `compiled_for`
 def _train_client(
     displayed: Displayed,
     queries: Int32s,
@@ -210,7 +212,8 @@ def _train_client(
     trained = False
     changed, changed_end = 0, 1
     room.pulls[0] = 0
-    room.changes[0] = 0
+    for unit in range(network.hidden.shape[0]):
+        room.changes[0, unit] = 0
     for _ in range(training.epochs):
         for i in range(begin, finish):
             q = queries[i]
@@ -237,7 +240,23 @@ def _train_client(
     return trained
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, forceinline=True)
+def _copy(network: Network, local: Network) -> None:
+    """Write a network into another, whose rows may be longer."""
+    for f in range(network.weights.size):
+        local.weights[f] = network.weights[f]
+    for h in range(network.hidden.shape[0]):
+        for f in range(network.weights.size):
+            local.hidden[h, f] = network.hidden[h, f]
+        local.hidden_bias[h] = network.hidden_bias[h]
+        local.output[h] = network.output[h]
+    for h in range(network.second.shape[0]):
+        for g in range(network.second.shape[1]):
+            local.second[h, g] = network.second[h, g]
+        local.second_bias[h] = network.second_bias[h]
+
+
+@njit(nogil=True, cache=True, forceinline=True)
 def _add_difference(totals: Float64s, place: int, after: Float32s, before: Float32s) -> int:
     """Add `after` minus `before` to the totals from a place on; return the next place."""
     for i in range(before.size):
@@ -289,12 +308,7 @@ def train_clients(
     )
     for u in range(offsets.size - 1):
         row = u if totals.shape[0] > 1 else 0
-        local.weights[:width] = network.weights
-        local.hidden[:, :width] = network.hidden
-        local.hidden_bias[:] = network.hidden_bias
-        local.second[:] = network.second
-        local.second_bias[:] = network.second_bias
-        local.output[:] = network.output
+        _copy(network, local)
         if not _train_client(displayed, queries, credit, offsets[u], offsets[u + 1], training, local, room):
             continue
         trained[row, 0] += 1
