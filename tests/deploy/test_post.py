@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -83,7 +84,7 @@ def whole(message: Message):
 
 
 @pytest.fixture
-def office(tmp_path) -> Office:
+def office(tmp_path) -> Iterator[Office]:
     from flwr.supercore.constant import NOOP_FEDERATION_ID
     from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 
@@ -95,7 +96,9 @@ def office(tmp_path) -> Office:
     (task,) = state.get_tasks()
     token = state.claim_task(task.task_id)
     assert state.activate_task(task.task_id)
-    return Office(state, node, token, run)
+    yield Office(state, node, token, run)
+    for part in (state, state.object_store):  # Flower leaves its databases open, of which Python 3.13 warns
+        part._engine.dispose()
 
 
 def test_a_task_and_its_reply_are_one_request_each(office):
