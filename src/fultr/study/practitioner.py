@@ -2,9 +2,9 @@
 
 Simulated users click on pages of one logging policy, or of three that are used at random. Every method gets the same
 table with a row for each displayed document; LightGBM and XGBoost get each page as a group, with the clicks as labels.
-"Tuned" ones are chosen among a few settings by NDCG of held-out clicks, with as many trees as that says, and trained
-again on all clicks. Other software runs with as many threads as ours. Where there are few judged queries, each repeat
-divides them anew into those to train on and those to test on.
+"Tuned" ones have the best of four settings, and as many trees as are best, by NDCG on judged validation queries: more
+than anyone with a click log could do. Other software runs with as many threads as ours. Where there are few judged
+queries, each repeat divides them anew into those to train on and those to test on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from fultr.study.users import attraction, cohorts
 DISPLAYED = 5
 _CLICKS_OF_A_USER = 10
 _USERS_AT_A_TIME = 2000
-_HELD_OUT = 5  # every fifth query is held out by those that are tuned
 _TREES, _PATIENCE = 500, 30
 _FEW = 1000  # test queries: with fewer, each repeat divides all queries anew
 _SHARES = (0.6, 0.2, 0.2)
@@ -45,7 +44,8 @@ _FIRST_PAGES = 1000  # of a log, to compile with
 _LIGHTGBM = [{"num_leaves": leaves, "min_data_in_leaf": least} for leaves in (7, 31) for least in (20, 500)]
 _XGBOOST = [{"max_depth": depth, "min_child_weight": least} for depth in (3, 6) for least in (1, 20)]
 
-Score = Callable[[Float32s], Any]
+Score: TypeAlias = Callable[[Float32s], Any]
+Fit: TypeAlias = Callable[["Table", RankingData], Score]
 
 
 @dataclass(frozen=True, order=True)
@@ -142,71 +142,60 @@ def made_log(train: RankingData, case: Case) -> tuple[Table, Float32s]:
     return table, policies
 
 
-def _ours(model: str) -> Callable[[Table], Score]:
-    def fit(table: Table) -> Score:
+def _ours(model: str) -> Fit:
+    def fit(table: Table, valid: RankingData) -> Score:
         ranker = UnbiasedRanker(model)  # type: ignore[arg-type]
         return ranker.fit(table.features, table.clicks, query=table.query, rank=table.rank).predict
 
     return fit
 
 
-def _lightgbm(positions: bool, tuned: bool) -> Callable[[Table], Score]:
-    def fit(table: Table) -> Score:
+def _lightgbm(positions: bool, tuned: bool) -> Fit:
+    def fit(table: Table, valid: RankingData) -> Score:
         import lightgbm
 
         common = {"objective": "lambdarank", "verbose": -1, "num_threads": default_threads()}
-
-        def dataset(part: Table, reference: Any = None) -> Any:
-            place = part.rank - 1 if positions else None
-            return lightgbm.Dataset(
-                part.features, part.clicks, group=part.groups, position=place, reference=reference, params=common
-            )
-
+        place = table.rank - 1 if positions else None
+        train = lightgbm.Dataset(
+            table.features, table.clicks, group=table.groups, position=place, params=common, free_raw_data=False
+        )
         if not tuned:
-            return lightgbm.train(common, dataset(table)).predict
-        own, other = _parts(table)
+            return lightgbm.train(common, train).predict
+        judged = train.create_valid(valid.features, valid.labels, group=np.diff(valid.offsets))
         found = []
         for settings in _LIGHTGBM:
-            how = {**common, **settings, "learning_rate": 0.05, "feature_fraction": 0.5, "eval_at": [DISPLAYED]}
-            train = dataset(own)
+            how = {**common, **settings, "learning_rate": 0.05, "feature_fraction": 0.5, "metric": "ndcg"}
             stop = lightgbm.early_stopping(_PATIENCE, verbose=False)
-            one = lightgbm.train(how, train, _TREES, valid_sets=[dataset(other, train)], callbacks=[stop])
-            found.append((one.best_score["valid_0"][f"ndcg@{DISPLAYED}"], one.best_iteration, how))
-        _, trees, how = max(found, key=lambda one: one[0])
-        return lightgbm.train(how, dataset(table), trees).predict
+            found.append(
+                lightgbm.train({**how, "eval_at": [DISPLAYED]}, train, _TREES, valid_sets=[judged], callbacks=[stop])
+            )
+        best = max(found, key=lambda one: one.best_score["valid_0"][f"ndcg@{DISPLAYED}"])
+        return best.predict
 
     return fit
 
 
-def _xgboost(tuned: bool) -> Callable[[Table], Score]:
-    def fit(table: Table) -> Score:
+def _xgboost(tuned: bool) -> Fit:
+    def fit(table: Table, valid: RankingData) -> Score:
         import xgboost
 
         common = {"objective": "rank:ndcg", "lambdarank_unbiased": True, "n_jobs": default_threads()}
         if not tuned:
             return xgboost.XGBRanker(**common).fit(table.features, table.clicks, qid=table.page).predict
-        own, other = _parts(table)
+        judged = np.repeat(np.arange(valid.queries), np.diff(valid.offsets))
         found = []
         for settings in _XGBOOST:
             how = {**common, **settings, "learning_rate": 0.1, "colsample_bytree": 0.5, "n_estimators": _TREES}
             one = xgboost.XGBRanker(**how, eval_metric=f"ndcg@{DISPLAYED}", early_stopping_rounds=_PATIENCE)
-            held = [(other.features, other.clicks)]
-            one.fit(own.features, own.clicks, qid=own.page, eval_set=held, eval_qid=[other.page], verbose=False)
-            found.append((one.best_score, one.best_iteration + 1, how))
-        _, trees, how = max(found, key=lambda one: one[0])
-        last = xgboost.XGBRanker(**{**how, "n_estimators": trees})
-        return last.fit(table.features, table.clicks, qid=table.page).predict
+            held = [(valid.features, valid.labels)]
+            one.fit(table.features, table.clicks, qid=table.page, eval_set=held, eval_qid=[judged], verbose=False)
+            found.append(one)
+        return max(found, key=lambda one: one.best_score).predict  # with the trees up to the best
 
     return fit
 
 
-def _parts(table: Table) -> tuple[Table, Table]:
-    """Rows of queries to train on, and of queries that are held out."""
-    held = table.query % _HELD_OUT == 0
-    return table.take(~held), table.take(held)
-
-
-METHODS: dict[str, Callable[[Table], Score]] = {
+METHODS: dict[str, Fit] = {
     "fultr": _ours("trees"),
     "fultr linear": _ours("linear"),
     "fultr mlp": _ours("mlp"),
@@ -217,7 +206,7 @@ METHODS: dict[str, Callable[[Table], Score]] = {
     "LightGBM position tuned": _lightgbm(True, True),
     "XGBoost unbiased tuned": _xgboost(True),
 }
-"""Every method, by name: a table in, a function out that scores documents."""
+"""Every method, by name: a table and judged queries to tune by in, a function out that scores documents."""
 
 
 def cases(data: list[str], gammas: list[float], policies: list[int], clicks: list[int], repeats: int) -> Iterator[Case]:
@@ -253,7 +242,7 @@ def measure(
         table, policies = made_log(splits.train, case)
         if not compiled:  # what is compiled on first use, or loaded, is not part of fitting
             for name in (name for name in missing if name.startswith("fultr")):
-                METHODS[name](table.take(table.page < _FIRST_PAGES))
+                METHODS[name](table.take(table.page < _FIRST_PAGES), splits.valid)
             compiled = True
         for name in missing:
             line = {**asdict(case), "method": name, **_measured(name, splits, table, policies, told)}
@@ -303,6 +292,6 @@ def _measured(
         reached = float(lightgbm_ndcg(splits, ["test"], k=DISPLAYED)["test"][0])
         return {"ndcg": reached, "cpu": time.process_time() - processor, "clock": time.perf_counter() - clock}
     processor, clock = time.process_time(), time.perf_counter()
-    score = METHODS[name](table)
+    score = METHODS[name](table, splits.valid)
     seconds = {"cpu": time.process_time() - processor, "clock": time.perf_counter() - clock}
     return {"ndcg": level(score(features)), **seconds}
