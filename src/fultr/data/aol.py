@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fultr.data.ranking import RankingData
 
 NOT_A_NUMBER = ("nan", "NaN", "-nan")
-_SHARES = (0.6, 0.2, 0.2)
 
 
 def aol_files(path: Path) -> tuple[Path, Path] | None:
@@ -119,6 +118,6 @@ def parts_by_time(data: RankingData, letor: Path, metadata: Path) -> list[Rankin
         )
     order = known[np.argsort(searches.times[known], kind="stable")]
     try:
-        return list(replace(data, users=searches.user).split(_SHARES, order=order))
+        return list(replace(data, users=searches.user).split(order=order))
     except FultrError as error:
         raise FultrError(f"{letor}: {error}") from error

@@ -23,7 +23,6 @@ from fultr.data.ranking import RankingData, Splits
 
 PARTS = ("train", "valid", "test")
 ISTELLA_SENTINEL = "1.79769313486232e+308"
-_SHARES = (0.6, 0.2, 0.2)
 _YAHOO_NAMES = ("set1.train.txt", "set1.valid.txt", "set1.test.txt")
 _PLAIN_NAMES = (
     ("train.txt", "vali.txt", "test.txt"),
@@ -232,7 +231,7 @@ def load_path(
         try:
             if len(parts) == 2:
                 return [*parts[0].split((1 - _HELD_BACK, _HELD_BACK), seed), parts[1]]
-            return list(parts[0].split(_SHARES, seed))
+            return list(parts[0].split(seed=seed))
         except FultrError as error:
             raise FultrError(f"{source}: {error}") from error
 

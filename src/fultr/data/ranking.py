@@ -147,16 +147,18 @@ class RankingData:
             None if self.users is None else self.users[chosen],
         )
 
-    def split(self, shares: Sequence[float], seed: int = 0, *, order: Int64s | None = None) -> tuple[RankingData, ...]:
+    def split(
+        self, shares: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0, *, order: Int64s | None = None
+    ) -> tuple[RankingData, ...]:
         """Split the queries into parts with the given shares of them; copies each part.
 
         Args:
-            shares: of the parts.
+            shares: of the parts; by default those to train on, for validation and for testing.
             seed: of a split at random.
             order: queries (indices), of which the first part has the first ones, and so on; None: at random.
 
         >>> data = RankingData.from_arrays([[0.0]] * 10, labels=[0] * 10, query_ids=range(10))
-        >>> [part.queries for part in data.split([0.6, 0.2, 0.2])]
+        >>> [part.queries for part in data.split()]
         [6, 2, 2]
         """
         if abs(sum(shares) - 1) > 1e-9 or min(shares) <= 0:

@@ -39,7 +39,6 @@ _CLICKS_OF_A_USER = 10
 _USERS_AT_A_TIME = 2000
 _TREES, _PATIENCE = 500, 30
 _FEW = 1000  # test queries: with fewer, each repeat divides all queries anew
-_SHARES = (0.6, 0.2, 0.2)
 _FIRST_PAGES = 1000  # of a log, to compile with
 _LIGHTGBM = [{"num_leaves": leaves, "min_data_in_leaf": least} for leaves in (7, 31) for least in (20, 500)]
 _XGBOOST = [{"max_depth": depth, "min_child_weight": least} for depth in (3, 6) for least in (1, 20)]
@@ -97,7 +96,7 @@ def divided(splits: Splits, seed: int) -> Splits:
         np.concatenate([part.query_ids for part in parts]),
         splits.train.feature_ids,
     )
-    train, valid, test = whole.split(_SHARES, seed)
+    train, valid, test = whole.split(seed=seed)
     return replace(splits, train=train, valid=valid, test=test)
 
 
