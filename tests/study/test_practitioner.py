@@ -9,8 +9,9 @@ import pytest
 
 import fultr
 from fultr.cli.bench.practitioner import table_of
+from fultr.core.errors import FultrError
 from fultr.data.ranking import Splits
-from fultr.study.practitioner import DISPLAYED, Case, cases, divided, made_log, measure
+from fultr.study.practitioner import DISPLAYED, Case, cases, divided, made_log, measure, read_lines
 
 pytest.importorskip("lightgbm")
 
@@ -55,3 +56,20 @@ def test_what_is_measured_is_not_measured_again(small: Splits, tmp_path: Path) -
     assert len(told) == 5
     assert [line["ndcg"] for line in first] == [line["ndcg"] for line in second]
     assert all(0 < row["ndcg"] < 1 and row["logs"] == 1 for row in table_of(second))
+
+
+def test_what_is_no_measurement_is_named_and_kept(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    for text in ("notes\nmore", '{"repeat": 0}\nmore', "[1]\n"):
+        file.write_text(text)
+        with pytest.raises(FultrError, match=r"mine\.txt, line 1: expected a measurement"):
+            read_lines(file)
+        assert file.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"), [((0, "a", 1.0, 1), "clicks"), ((1, "a", -1.0, 1), "gamma"), ((1, "a", 1.0, 0), "policies")]
+)
+def test_logs_that_cannot_be_made_are_refused(wrong: tuple[int, str, float, int], what: str) -> None:
+    with pytest.raises(FultrError, match=what):
+        Case(0, *wrong)

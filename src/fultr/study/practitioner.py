@@ -24,6 +24,7 @@ from fultr.clicks.models.position_based import PositionBased, examination
 from fultr.clicks.sessions import simulate_clicks
 from fultr.clicks.settings import ClickModel, Sessions
 from fultr.core.arrays import Float32s, Int64s, UInt8s
+from fultr.core.checks import check_number
 from fultr.core.errors import FultrError
 from fultr.core.threads import default_threads
 from fultr.data.ranking import RankingData, Splits
@@ -56,6 +57,11 @@ class Case:
     data: str
     gamma: float
     policies: int
+
+    def __post_init__(self) -> None:
+        check_number("clicks", self.clicks, least=1, whole=True)
+        check_number("gamma", self.gamma, least=0)
+        check_number("policies", self.policies, least=1, whole=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,12 +266,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     text = path.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
+    found = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        try:
+            found.append(json.loads(line))
+            _case_of(found[-1]), found[-1]["method"], found[-1]["ndcg"], found[-1]["cpu"]
+        except (ValueError, KeyError, TypeError):
+            raise FultrError(f"{path}, line {number}: expected a measurement, found {line[:40]!r}") from None
     if whole != text:
         path.write_text(whole, encoding="utf-8")
-    try:
-        return [json.loads(line) for line in whole.splitlines()]
-    except ValueError:
-        raise FultrError(f"{path}: expected a line of JSON for each measurement") from None
+    return found
 
 
 def _case_of(line: dict[str, Any]) -> tuple[Any, ...]:
