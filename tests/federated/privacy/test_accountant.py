@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting import pld
 from scipy.stats import norm
 
 import fultr
@@ -41,6 +43,15 @@ def test_participations_compose_as_one_release_with_less_noise(participations, n
     privacy = Privacy("gaussian", noise_multiplier=noise, population=N, participations=participations, delta=1e-6)
     epsilon = spent(privacy, cohort=2000, rounds=200).epsilon
     assert delta_of_gaussian(math.sqrt(participations) / noise, epsilon) == pytest.approx(1e-6, rel=0.01)
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0, 4.5, 40.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-3])
+def test_one_release_costs_what_its_privacy_loss_distribution_says(noise, delta):
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    expected = accountant.compose(dp_accounting.GaussianDpEvent(noise)).get_epsilon(delta)
+    privacy = Privacy("gaussian", noise_multiplier=noise, population=100, delta=delta)
+    assert spent(privacy, cohort=100, rounds=1).epsilon == pytest.approx(expected, rel=1e-5)
 
 
 def test_noise_that_devices_add_is_accounted_for_by_a_bound_that_discrete_gaussians_have():

@@ -1,9 +1,10 @@
 """What privacy costs: epsilon from noise, noise from epsilon; and the statement that goes with every figure.
 
 The unit is a device with all that it ever sends; data sets are adjacent if one has a device more (add or remove). Costs
-are computed by `dp-accounting`: from privacy loss distributions where the server adds the noise, whose discrete
-Gaussian is so fine that it is taken for the continuous one; from Rényi divergences where devices add it, for which
-discrete Gaussians and their sums have the bound of the continuous one (Canonne et al. 2020, Kairouz et al. 2021).
+are computed by `dp-accounting`. Where the server adds the noise, its discrete Gaussian is so fine that it is taken for
+the continuous one, whose cost is known exactly; with secret cohorts it comes from privacy loss distributions. Where
+devices add it, it comes from Rényi divergences, for which discrete Gaussians and their sums have the bound of the
+continuous one (Canonne et al. 2020, Kairouz et al. 2021).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ LEAST_COHORT = 100
 """Devices of a round below which noise drowns whatever they have to say."""
 
 _PRECISION = 1e-4  # of a noise multiplier, relative
+_FINE = 1e-10  # of an epsilon, relative
+_LEAST_LOG_NOISE, _MOST_LOG_NOISE = math.log(1e-3), math.log(1e6)
 _TRUST = {
     "gaussian": "the server is trusted: it sees what devices send, adds the noise, and discloses only what follows",
     "correlated": "the server is trusted: it sees what devices send, adds the noise, and discloses only what follows",
@@ -219,46 +222,61 @@ def _check_participations(privacy: Privacy, cohort: int, rounds: int) -> None:
 
 def _noise_for(privacy: Privacy, cohort: int, rounds: int) -> float:
     """The least noise multiplier that keeps to epsilon, a little rounded up."""
+    from scipy.optimize import brentq
+
     wanted = privacy.epsilon
     assert wanted is not None
 
     def cost(noise: float) -> float:
         return spent(replace(privacy, noise_multiplier=noise, epsilon=None), cohort=cohort, rounds=rounds).epsilon
 
-    low = high = 1.0
-    while cost(high) > wanted:
-        high *= 2
-        if high > 1e6:
+    def excess(log_noise: float) -> float:  # nearly a straight line
+        return math.log(min(max(cost(math.exp(log_noise)), 1e-12), 1e12) / wanted)
+
+    low = high = 0.0
+    while excess(high) > 0:
+        low, high = high, high + math.log(2)
+        if high > _MOST_LOG_NOISE:
             raise FultrError(f"privacy: no noise keeps to epsilon {wanted:g} with delta {delta_of(privacy):.2g}")
-    while cost(low) <= wanted and low > 1e-3:
-        low /= 2
-    while high - low > _PRECISION * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if cost(middle) > wanted else (low, middle)
-    return high
+    while excess(low) <= 0:
+        low, high = low - math.log(2), low
+        if low < _LEAST_LOG_NOISE:
+            return math.exp(high)
+    noise = math.exp(brentq(excess, low, high, xtol=_PRECISION / 2) + _PRECISION / 2)
+    while cost(noise) > wanted:
+        noise *= 1 + _PRECISION
+    return noise
 
 
 @lru_cache(maxsize=256)
 def _epsilon(noise: float, delta: float) -> float:
-    """Of one Gaussian release with sensitivity 1."""
-    return _accounted(noise, None, 1, delta)
+    """Of one Gaussian release with sensitivity 1: the exact divergence (Balle and Wang 2018), solved for epsilon."""
+    from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
+    from scipy.optimize import brentq
+
+    loss = GaussianPrivacyLoss(noise)
+
+    def excess(epsilon: float) -> float:
+        return float(loss.get_delta_for_epsilon(epsilon)) / delta - 1
+
+    if excess(0.0) <= 0:
+        return 0.0
+    high = 1.0
+    while excess(high) > 0:
+        high *= 2
+    epsilon = float(brentq(excess, 0.0, high, rtol=_FINE)) * (1 + 2 * _FINE)
+    return epsilon if excess(epsilon) <= 0 else high
 
 
 @lru_cache(maxsize=1024)
 def sampled_epsilon(noise: float, rate: float, rounds: int, delta: float) -> float:
     """Of rounds whose cohorts are drawn in secret, every device with the same probability."""
-    return _accounted(noise, None if rate >= 1 else rate, rounds, delta)
-
-
-def _accounted(noise: float, rate: float | None, rounds: int, delta: float) -> float:
+    if rate >= 1:  # rounds that all have everyone are one release with less noise
+        return _epsilon(noise / math.sqrt(rounds), delta)
     import dp_accounting
     from dp_accounting import pld
 
-    if rate is None:  # rounds that all have everyone are one release with less noise
-        noise, rounds = noise / math.sqrt(rounds), 1
-    event: Any = dp_accounting.GaussianDpEvent(noise)
-    if rate is not None:
-        event = dp_accounting.PoissonSampledDpEvent(rate, event)
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(noise))
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)
     return float(accountant.compose(event, rounds).get_epsilon(delta))
 
