@@ -137,9 +137,10 @@ def test_run_writes_a_report_and_the_same_one_again(folder, tmp_path):
         "report.html",
         "results.json",
         "runs",
+        "summary.md",
         "tuning.csv",
     ]
-    for name in ("curves.csv", "curves.parquet", "figures/run.png", "results.json", "tuning.csv"):
+    for name in ("curves.csv", "curves.parquet", "figures/run.png", "results.json", "summary.md", "tuning.csv"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
     page = (tmp_path / "a" / "report.html").read_text()
     assert "FedIPS outperforms FedAvg" in page

@@ -27,9 +27,10 @@ from fultr.study.claims import Claim
 from fultr.study.experiment import Experiment, Line, Outcome, Panel, best_of, choose
 from fultr.study.experiment_files import packaged
 from fultr.study.figures import draw, draw_panel, hues, limits, panels_of, series, shades
-from fultr.study.report import machine, results, table, versions, write_report
+from fultr.study.report import machine, results, versions, write_report
 from fultr.study.settings import RunSettings
 from fultr.study.statistics import Measured
+from fultr.study.summary import markdown, table
 from fultr.study.tuning import beyond
 
 GAMMAS = (0.5, 2.0)
@@ -123,7 +124,14 @@ def test_a_page_and_the_summary_say_how_many_verdicts_would_be_holds_by_chance(r
 def test_all_files_are_there_and_the_page_is_named_first(report, tmp_path):
     figures = {f"figures/{name}.{kind}" for name in ("bias", "clients") for kind in ("png", "svg", "pdf")}
     found = files(report)
-    assert set(found) == figures | {"curves.csv", "curves.parquet", "tuning.csv", "results.json", "report.html"}
+    assert set(found) == figures | {
+        "curves.csv",
+        "curves.parquet",
+        "tuning.csv",
+        "results.json",
+        "report.html",
+        "summary.md",
+    }
     assert found["report.html"].endswith(b"</html>")
     assert found["figures/bias.png"].endswith(b"IEND\xaeB`\x82")
     assert found["figures/bias.svg"].rstrip().endswith(b"</svg>")
@@ -237,7 +245,22 @@ def test_killing_it_while_it_writes_leaves_whole_files_only(tmp_path):
         assert (tmp_path / "figures" / "bias.png").read_bytes().endswith(b"IEND\xaeB`\x82")
         pq.read_table(tmp_path / "curves.parquet")
     write_report([*bias(), *clients()], tmp_path, took="3 min")
-    assert len(files(tmp_path)) == 5 + 2 * 3  # what was left unfinished is gone
+    assert len(files(tmp_path)) == 6 + 2 * 3  # what was left unfinished is gone
+
+
+def test_the_summary_says_what_every_line_reached_and_what_became_of_every_claim():
+    """A column for each data set; of a column's cells the first word is the verdict, then effect and interval."""
+    outcomes = bias()
+    gap = outcomes[0].lines["FedIPS, γ = 2"].final - outcomes[0].lines["FedAvg, γ = 2"].final
+    lines = markdown([outcomes, clients()]).splitlines()
+    assert [line for line in lines if line.startswith("#")] == ["## Bias", "## Clients"]
+    assert "`fultr reproduce bias`" in lines
+    (levels,) = (line for line in lines if line.startswith("| FedAvg, γ = 2 |"))
+    ends = [f"{outcome.lines['FedAvg, γ = 2'].final.mean():.4f}" for outcome in outcomes]
+    assert [cell.split(" ± ")[0].strip() for cell in levels.split("|")[2:4]] == ends
+    (claim,) = (line for line in lines if line.startswith("| FedIPS is better than FedAvg |"))
+    assert claim.split("|")[2].startswith(f" **holds**: {gap.mean():+.4f} NDCG (+")
+    assert r"| \|U\| = 2,500 | 0.5500" in "\n".join(lines)  # a bar would end a cell
 
 
 def test_the_machine_is_not_named():

@@ -40,7 +40,7 @@ def took(progress: Progress, plan: Plan) -> str:
 
 def print_outcomes(outcomes: list[Outcome]) -> None:
     """The table of an experiment, and the verdicts on its claims."""
-    from fultr.study.report import table
+    from fultr.study.summary import table
 
     experiment = outcomes[0].experiment
     print_table(table(outcomes), title=experiment.title)

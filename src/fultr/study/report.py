@@ -27,6 +27,7 @@ from fultr.study.claims import Verdict
 from fultr.study.experiment import RATES, Choice, Experiment, Line, Outcome, Panel
 from fultr.study.figures import draw, draw_panel, metric, panels_of, series
 from fultr.study.statistics import Measured, estimate, expected_by_chance
+from fultr.study.summary import WIDER, effect_and_interval, markdown, table
 
 _RATES = tuple(name for names in RATES.values() for name in names)
 _RATE_NAMES = {
@@ -40,12 +41,10 @@ _BADGES = {  # for each answer: its style, its symbol, and the words that count 
     "inconclusive": ("unsure", "?", "inconclusive", "inconclusive"),
     "not run": ("unsure", "–", "not run", "not run"),
 }
-WIDER = "wider grid"
-_EFFECTS = {"NDCG": "{:+.4f}", "times": "{:.2f}", "of the way": "{:.0%}"}
 
 
 def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str) -> list[Path]:
-    """Write the page, results.json, the tables and the figures to a folder; each appears whole or not at all.
+    """Write page, summary, results.json, tables and figures to a folder; each appears whole or not at all.
 
     Args:
         outcomes: of one or several experiments, each on one or several data sets.
@@ -68,37 +67,13 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str) -> lis
     contents["curves.parquet"] = _parquet(curves)
     contents["curves.csv"] = _csv(zip(*([name, *values] for name, values in curves.items()), strict=True))
     contents["results.json"] = _json(results(ordered))
+    contents["summary.md"] = markdown(list(experiments.values())).encode()
     contents["report.html"] = _page(list(experiments.values()), took).encode()
     make_folder(folder / "figures")
     for path, content in contents.items():
         with written_whole(folder / path) as temporary:
             temporary.write_bytes(content)
     return [folder / path for path in reversed(contents)]
-
-
-def table(outcomes: Sequence[Outcome]) -> list[list[str]]:
-    """NDCG after the last round, mean ± standard error: one row per line, one column per data set of an experiment.
-
-    A data set on which lines were tuned to the edge of their grid has a second column: with rates of a wider one.
-    """
-    experiment = outcomes[0].experiment
-    columns: list[tuple[str, dict[str, Measured]]] = []
-    for outcome in outcomes:
-        columns.append((outcome.data, outcome.lines))
-        if outcome.wider_lines:
-            columns.append((f"{outcome.data}, {WIDER}", outcome.wider_lines))
-    rows = [
-        [line.name, *(_cell(lines.get(line.name), experiment) for _, lines in columns)] for line in experiment.lines
-    ]
-    return [[metric(experiment), *(name for name, _ in columns)], *rows]
-
-
-def _cell(measured: Measured | None, experiment: Experiment) -> str:
-    if measured is None:
-        return "–"
-    repeats = len(measured.ndcg)
-    few = f" ({repeats} repeat{'s' if repeats > 1 else ''})" if repeats < experiment.repeats else ""
-    return f"{estimate(measured.final)}{few}"
 
 
 def versions() -> dict[str, str]:
@@ -298,11 +273,7 @@ def _verdict(data: str, verdict: Verdict) -> dict[str, Any]:
     style, symbol, *_ = _BADGES[verdict.answer]
     if verdict.edges and (verdict.wider is None or verdict.wider.answer != verdict.answer or verdict.wider.edges):
         style = "unsure"
-    form = _EFFECTS.get(verdict.unit, "{:.4g}")
-
-    def spoken(value: float, unit: str = "") -> str:
-        return form.format(value) + unit
-
+    effect, interval = effect_and_interval(verdict)
     p = verdict.p_value
     return {
         "says": verdict.claim.says,
@@ -310,8 +281,8 @@ def _verdict(data: str, verdict: Verdict) -> dict[str, Any]:
         "answer": verdict.answer,
         "style": style,
         "symbol": symbol,
-        "effect": "" if math.isnan(verdict.effect) else spoken(verdict.effect, f" {verdict.unit}"),
-        "interval": "" if math.isnan(verdict.low) else f"{spoken(verdict.low)} to {spoken(verdict.high)}",
+        "effect": effect,
+        "interval": interval,
         "test": verdict.test + ("" if math.isnan(p) else ", p < 0.0001" if p < 1e-4 else f", p = {p:.2g}"),
         "detail": verdict.detail,
         "conclusion": verdict.conclusion,
