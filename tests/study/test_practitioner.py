@@ -11,7 +11,8 @@ import fultr
 from fultr.cli.bench.practitioner import table_of
 from fultr.core.errors import FultrError
 from fultr.data.ranking import Splits
-from fultr.study.practitioner import DISPLAYED, Case, cases, divided, made_log, measure, read_lines
+from fultr.study.practitioner import cases, measure, read_lines
+from fultr.study.practitioner_logs import DISPLAYED, Case, divided, made_log
 
 pytest.importorskip("lightgbm")
 
@@ -56,6 +57,19 @@ def test_what_is_measured_is_not_measured_again(small: Splits, tmp_path: Path) -
     assert len(told) == 5
     assert [line["ndcg"] for line in first] == [line["ndcg"] for line in second]
     assert all(0 < row["ndcg"] < 1 and row["logs"] == 1 for row in table_of(second))
+
+
+def test_settings_are_chosen_on_the_first_log_of_a_kind(small: Splits, tmp_path: Path) -> None:
+    wanted = list(cases(["synthetic"], [1.0], [1], [300, 500], repeats=2))
+    lines = measure({"synthetic": small}, wanted, ["LightGBM tuned"], tmp_path / "lines.jsonl")
+    tuned = {(line["clicks"], line["repeat"]): line for line in lines if line["method"] == "LightGBM tuned"}
+    assert len(tuned) == 4
+    for clicks in (300, 500):
+        first, second = tuned[clicks, 0], tuned[clicks, 1]
+        assert set(first["candidate"]) == {"num_leaves", "min_data_in_leaf"}
+        assert second["candidate"] == first["candidate"]
+    kinds = {line["method"] for line in lines if "candidate" in line}
+    assert kinds == {"LightGBM tuned"}  # nothing else has any
 
 
 def test_what_is_no_measurement_is_named_and_kept(tmp_path: Path) -> None:

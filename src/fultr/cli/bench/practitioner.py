@@ -12,7 +12,8 @@ import numpy as np
 from fultr.cli.console import print_json, print_table, say, working
 from fultr.core.errors import FultrError
 from fultr.data.load import load
-from fultr.study.practitioner import METHODS, cases, measure
+from fultr.study.practitioner import cases, measure
+from fultr.study.practitioner_methods import METHODS
 
 
 def practitioner(
