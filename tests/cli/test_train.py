@@ -74,6 +74,36 @@ def test_a_log_without_features_is_refused(tmp_path):
     assert "expected features of the documents" in str(found.exception)
 
 
+def test_features_of_any_name_in_every_command(clicklog, tmp_path):
+    """A ranker whose features have names finds them in the log; estimation and devices are told which they are."""
+    rows = fultr.table_of(fultr.read_click_log(clicklog)).to_pandas()
+    log, out = tmp_path / "named.csv", tmp_path / "named.json"
+    rows.rename(columns={"f1": "match", "f2": "age"}).drop(columns="document").to_csv(log, index=False)
+    assert run(log, "--features", "match, age", "--model", "linear", "-o", out).exit_code == 0
+
+    def done(*arguments):
+        return CliRunner().invoke(cli, list(map(str, arguments)))
+
+    compared = json.loads(done("compare", log, "logged", out, "--bootstrap", 20, "--most-unseen", 1, "--json").stdout)
+    assert compared["rankers"][str(out)]["trained_on_this_log"] is True
+    estimated = json.loads(done("estimate", log, "--features", "match,age", "--bootstrap", 20, "--json").stdout)
+    assert estimated["method"] == "regression"
+    assert done("device", "import", log, "--dir", tmp_path / "logs", "--features", "match,age").exit_code == 0
+    other = done("train", clicklog, "--features", "match", "-o", tmp_path / "r.json")
+    assert "expected a row for each displayed document, to take columns of features from" in str(other.exception)
+
+
+def test_compare_has_nothing_to_say_of_rankers_that_agree(clicklog, tmp_path):
+    same = [str(tmp_path / f"{name}.json") for name in "ab"]
+    for i, path in enumerate(same):
+        fultr.Ranker(np.float32([1 + i, 0]), np.array([1, 2]), normalised=False).save(path)
+    found = CliRunner().invoke(cli, ["compare", str(clicklog), *same, "--bootstrap", "20"])
+    assert "by this metric they cannot be told apart" in found.stdout
+    assert "a longer log" not in found.stdout
+    refused = CliRunner().invoke(cli, ["compare", str(clicklog), *same, "--metric", "precision"])
+    assert "--cutoff: expected one with --metric precision" in str(refused.exception)
+
+
 def test_compare_says_that_a_ranker_was_trained_on_this_log(clicklog, tmp_path):
     """Whatever the layout and the order of the log; not on other clicks, and not of rankers from elsewhere."""
     out, other = str(tmp_path / "mine.json"), str(tmp_path / "other.json")

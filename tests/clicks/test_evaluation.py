@@ -11,6 +11,7 @@ from fultr.clicks.evaluated import ESTIMATORS, METRICS, Examined
 from fultr.clicks.evaluation import evaluate_from_clicks
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.errors import FultrError
+from fultr.rankers.ranker import Ranker
 
 K = 6
 EXAMINATION = 1 / np.arange(1, K + 1)
@@ -192,8 +193,16 @@ def test_bad_input_is_one_line():
     log = simulated(np.random.default_rng(12), users=20)
     with pytest.raises(FultrError, match=r"examination: expected 6 numbers, one per rank, at least 0"):
         evaluate_from_clicks(log, {}, [1.0])
-    with pytest.raises(FultrError, match=r"rankers: expected a finite score of each of the \d+ pairs from a"):
+    with pytest.raises(FultrError, match=r"rankers: expected a finite score from a for each of the log's \d+ pairs"):
         evaluate_from_clicks(log, {"a": [1.0]}, EXAMINATION)
+    with pytest.raises(FultrError, match=r"rankers: expected scores from a, found a ranker; fultr.score_pairs"):
+        evaluate_from_clicks(log, {"a": Ranker(np.float32([1]), np.array([1]))}, EXAMINATION)
+    with pytest.raises(FultrError, match=r"rankers: expected scores by name"):
+        evaluate_from_clicks(log, [np.ones(log.pairs)], EXAMINATION)
+    with pytest.raises(FultrError, match=r"examination: expected numbers, found"):
+        evaluate_from_clicks(log, {}, "auto")
+    listed = evaluate_from_clicks(log, {}, Examined(EXAMINATION.tolist()), draws=20)
+    assert listed.means == evaluate_from_clicks(log, {}, EXAMINATION, draws=20).means
     with pytest.raises(FultrError, match=r"another name"):
         evaluate_from_clicks(log, {"displayed": np.ones(log.pairs)}, EXAMINATION)
     with pytest.raises(FultrError, match=r"ranker: expected one of displayed; found"):

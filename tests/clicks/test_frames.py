@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 
-from fultr.clicks.frames import features_of, pages_of
+from fultr.clicks.frames import features_of, numbered, pages_of
 from fultr.core.errors import FultrError
 
 ROWS = [[0.1, 3], [0.2, 4], [0.3, 5], [0.2, 4], [0.1, 3]]
@@ -52,6 +52,29 @@ def test_ids_may_be_columns_of_any_kind():
     made = pages_of(ROWS, pd.Series(CLICKS, dtype=bool), **columns)
     assert made.log.query_names[made.log.queries].tolist() == [(1, 2), "a", 7]
     assert made.user_names[made.log.users].tolist() == ["u", "v", "w"]
+
+
+def test_what_pandas_calls_missing_is_no_id():
+    for missing in (None, np.nan, pd.NA, pd.NaT):
+        with pytest.raises(FultrError, match="query, row 1: expected an id, found none"):
+            numbered("query", ["a", missing], 2)
+    with pytest.raises(FultrError, match="query, row 1: expected an id, found none"):
+        numbered("query", pd.Series(["a", pd.NA], dtype="string"), 2)
+
+
+def test_columns_whose_names_are_no_names():
+    """Names that are no texts are none; the same name twice is refused."""
+    assert features_of(pd.DataFrame([[1.0, 2.0]]))[1] is None
+    with pytest.raises(FultrError, match="features: expected columns with different names"):
+        features_of(pd.DataFrame([[1.0, 2.0]], columns=["a", "a"]))
+
+
+def test_one_endless_page_is_refused_before_memory_is():
+    pages, long = 100_000, 5_000
+    rank = np.r_[np.ones(pages, int), np.arange(1, long + 1)]
+    query = np.r_[np.arange(pages), np.full(long, pages)]
+    with pytest.raises(FultrError, match=r"rank, row 104999: 5,000 documents on a page, where pages have 1\.0 on"):
+        pages_of(None, np.zeros(rank.size), query=query, rank=rank, document=np.arange(rank.size))
 
 
 def test_sessions_tell_pages_apart_in_any_order_of_rows():

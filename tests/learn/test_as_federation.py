@@ -39,7 +39,7 @@ def table():
     return x, clicks, {"query": page % 40, "rank": rank, "session": page, "user": page % USERS}
 
 
-@pytest.mark.parametrize("model", ["linear"])
+@pytest.mark.parametrize("model", ["linear", "mlp", "random-trees"])
 def test_the_weights_are_those_of_device_logs(table, tmp_path, model):
     x, clicks, given = table
     log = fultr.pages_of(by_query(x, given["session"]), clicks, **given).log

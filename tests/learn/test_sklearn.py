@@ -56,29 +56,37 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def _log():
-    """200 queries with two pages of four documents; feature 0 is relevance, rank k has examination 1 / k."""
+def _log(pages=3000):
+    """Pages of four documents; feature 0 is relevance, feature 1 the order that users saw, rank k is examined 1 / k."""
     rng = np.random.default_rng(0)
-    x = rng.random((1600, 3))
-    rank = np.tile([1, 2, 3, 4], 400)
-    clicks = (rng.random(1600) < x[:, 0] / rank).astype(int)
-    return x, clicks, {"query": np.repeat(np.arange(200), 8), "rank": rank}
+    x = rng.random((pages, 4, 3))
+    x = np.take_along_axis(x, np.argsort(-x[..., 1], axis=1)[..., np.newaxis], axis=1).reshape(-1, 3)
+    rank = np.tile([1, 2, 3, 4], pages)
+    clicks = (rng.random(4 * pages) < (0.1 + 0.5 * x[:, 0]) / rank).astype(int)
+    return x, clicks, {"query": np.repeat(np.arange(pages), 4), "rank": rank}
 
 
-def test_a_search_with_grouped_folds_and_metadata_routing():
+def _routed(**parameters):
+    ranker = fultr.UnbiasedRanker("linear", folds=2, **parameters)
+    return ranker.set_fit_request(query=True, rank=True).set_score_request(query=True, rank=True)
+
+
+def test_a_search_with_grouped_folds_prefers_what_corrects_clicks():
     x, clicks, given = _log()
     with config_context(enable_metadata_routing=True):
-        ranker = fultr.UnbiasedRanker("linear", folds=2)
-        ranker.set_fit_request(query=True, rank=True).set_score_request(query=True, rank=True)
-        search = GridSearchCV(ranker, {"propensity": ["auto", "none"]}, cv=GroupKFold(3))
+        search = GridSearchCV(_routed(), {"propensity": ["auto", "none"]}, cv=GroupKFold(3))
         search.fit(x, clicks, groups=given["query"], **given)
-    assert search.cv_results_["mean_test_score"].shape == (2,)
-    assert search.best_estimator_.predict(x).shape == (1600,)
+    assert search.best_params_ == {"propensity": "auto"}
+    relevance, order = search.best_estimator_.ranker_.weights[:2]
+    assert relevance > 3 * abs(order)
 
 
-def test_a_pipeline():
+def test_a_pipeline_fits_predicts_scores_and_is_searched():
     x, clicks, given = _log()
     with config_context(enable_metadata_routing=True):
-        ranker = fultr.UnbiasedRanker("linear", folds=2).set_fit_request(query=True, rank=True)
-        pipeline = make_pipeline(StandardScaler(), ranker).fit(x, clicks, **given)
+        pipeline = make_pipeline(StandardScaler(), _routed()).fit(x, clicks, **given)
+        assert 0.5 < pipeline.score(x, clicks, **given) < 1
+        search = GridSearchCV(pipeline, {"unbiasedranker__propensity": ["none", "auto"]}, cv=GroupKFold(3))
+        search.fit(x, clicks, groups=given["query"], **given)
+    assert search.best_params_ == {"unbiasedranker__propensity": "auto"}
     assert pipeline.predict([[0.9, 0.5, 0.5]])[0] > pipeline.predict([[0.1, 0.5, 0.5]])[0]

@@ -80,6 +80,8 @@ def test_tables_of_every_kind_give_the_same_ranker(log, fitted):
         ranker = fit({**log, "X": table})
         assert_array_equal(ranker.ranker_.weights, fitted.ranker_.weights)
         assert_array_equal(ranker.predict(table), fitted.predict(log["X"]))
+    for table in (pd.DataFrame(log["X"]), pd.DataFrame.sparse.from_spmatrix(csr_matrix(log["X"]))):  # columns 0, 1, ...
+        assert_array_equal(fit({**log, "X": table}).ranker_.weights, fitted.ranker_.weights)
     named = fit({**log, "X": frame})
     assert named.feature_names_in_.tolist() == names == list(named.ranker_.feature_names)
 
@@ -89,6 +91,9 @@ def test_ids_of_any_type_and_rows_in_any_order(log, fitted):
     mixed = {name: values[order] for name, values in log.items()}
     mixed["query"] = [("query", int(q)) if q % 2 else f"query {q}" for q in mixed["query"]]
     assert_allclose(fit(mixed).examination_, fitted.examination_, rtol=1e-6)
+    tuples = [("query", int(q)) for q in log["query"]]
+    assert_allclose(fit({**log, "query": tuples}).examination_, fitted.examination_, rtol=1e-6)
+    assert_array_equal(fitted.rank(log["X"], tuples), fitted.rank(log["X"], log["query"]))
 
 
 def test_features_of_any_scale(log):
@@ -100,8 +105,15 @@ def test_features_of_any_scale(log):
         assert np.corrcoef(plain, moved)[0, 1] > 0.98, model
 
 
+def test_seeds_may_be_generators(log):
+    drawn = [fit(log, "mlp", random_state=np.random.RandomState(3)) for _ in range(2)]
+    assert_array_equal(drawn[0].ranker_.weights, drawn[1].ranker_.weights)
+    other = fit(log, "mlp", random_state=np.random.default_rng(3))
+    assert not np.array_equal(drawn[0].ranker_.weights, other.ranker_.weights)
+
+
 def test_results_do_not_depend_on_threads(log, fitted):
-    for jobs in (1, 3):
+    for jobs in (1, 3, -1):
         assert_array_equal(fit(log, n_jobs=jobs).ranker_.weights, fitted.ranker_.weights)
 
 
@@ -120,6 +132,37 @@ def test_score_needs_no_grades_and_prefers_the_better_ranker(log, fitted):
     assert blind.score(other["X"], other["clicks"], **given) < fitted.score(other["X"], other["clicks"], **given) <= 1
 
 
+def test_rankers_of_different_propensities_have_the_same_measure(log, fitted):
+    """One that takes clicks as they are prefers what was on top, and must not be measured by clicks as they are."""
+    other = click_log(seed=5)
+    given = {name: other[name] for name in ("query", "rank", "session")}
+    biased = fit(log, propensity="none")
+    values = fultr.pages_of(other["X"], other["clicks"], **given).log
+    scores = fultr.score_pairs(fitted, values)
+    examination = fultr.PositionBias("all-pairs", draws=0).fit(other["X"], other["clicks"], **given).examination_
+    for ranker in (fitted, biased):
+        scores = fultr.score_pairs(ranker, values)
+        found = fultr.evaluate_from_clicks(values, {"a": scores}, examination, estimator="self-normalised", draws=20)
+        assert_allclose(ranker.score(other["X"], other["clicks"], **given), found.values[1].mean, rtol=1e-6)
+    asked = dict(given, propensity="none")
+    plain = fultr.evaluate_from_clicks(values, {"a": scores}, np.ones(4), estimator="self-normalised", draws=20)
+    assert_allclose(biased.score(other["X"], other["clicks"], **asked), plain.values[1].mean, rtol=1e-6)
+
+
+def test_weights_of_rows_count_clicks(log, fitted):
+    given = {name: log[name] for name in ("query", "rank", "session")}
+    twice = np.where(log["session"] < 1000, 2.0, 1.0)
+    again = np.r_[np.flatnonzero(log["session"] < 1000), np.arange(len(log["X"]))]
+    known = {"propensity": 1 / np.arange(1, 5)}
+    weighted = fitted.score(log["X"], log["clicks"], **given, **known, sample_weight=twice)
+    doubled = {name: values[again] for name, values in given.items()}
+    doubled["session"] = np.where(np.arange(again.size) < 4000, doubled["session"], doubled["session"] + 10_000)
+    repeated = fitted.score(log["X"][again], log["clicks"][again], **doubled, **known)
+    assert_allclose(weighted, repeated, rtol=1e-9)
+    with pytest.raises(FultrError, match="sample_weight: expected numbers from 0"):
+        fitted.score(log["X"], log["clicks"], **given, sample_weight=0 * twice)
+
+
 def test_a_saved_ranker_scores_alike(log, fitted, tmp_path):
     fitted.ranker_.save(tmp_path / "ranker.json")
     plain = fultr.Ranker.load(tmp_path / "ranker.json").plain.scores(log["X"][:100])
@@ -129,7 +172,12 @@ def test_a_saved_ranker_scores_alike(log, fitted, tmp_path):
 def test_propensities(log):
     assert fit(log, propensity="none").examination_.tolist() == [1, 1, 1, 1]
     assert fit(log, propensity=[2, 1, 0.5, 0.5, 9]).examination_.tolist() == [1, 0.5, 0.25, 0.25]
+    assert fit(log, propensity=None).report_.propensity == "none"
     assert fit(log, propensity="regression").report_.propensity == "regression"
+    bias = fultr.PositionBias("adjacent", draws=0)
+    assert fit(log, propensity=bias).report_.propensity == "adjacent"
+    fitted = clone(bias).fit(log["X"], log["clicks"], query=log["query"], rank=log["rank"])
+    assert_array_equal(fit(log, propensity=fitted).examination_, fitted.examination_)
     assert "regression" not in str(fit(log).report_)
 
 
@@ -191,7 +239,12 @@ def test_bad_input_is_one_line(log, change, says):
         ({"model": "tree"}, "model: expected one of trees"),
         ({"propensity": "guess"}, "propensity: expected one of auto"),
         ({"propensity": [1, 0.5]}, "propensity: expected 4 numbers"),
+        ({"propensity": fultr.Estimator("pooled")}, "propensity: pooled is estimated in the rounds of a federation"),
+        ({"propensity": "em", "federated": True}, "propensity: expected one of auto, none, personal"),
+        ({"propensity": [1, 0.5], "federated": True}, "propensity: expected 4 numbers"),
         ({"folds": 1}, "folds: expected"),
+        ({"n_jobs": 0}, "n_jobs: expected"),
+        ({"random_state": -1}, "random_state: expected"),
     ],
 )
 def test_bad_parameters_are_one_line(log, parameters, says):

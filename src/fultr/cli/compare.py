@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
-from fultr.cli.options import PATH, json_option
+from fultr.cli.options import PATH, features_option, json_option
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
     from fultr.clicks.compare import Comparison
     from fultr.clicks.evaluated import Evaluation
+    from fultr.rankers.ranker import Ranker
 
 _LOGGED = "logged"
 _KINDS = ("png", "svg", "pdf")
@@ -50,6 +52,7 @@ _MORE = {"clicks": "get more clicks than", "rank": "rank relevant documents high
               help="Bootstrap draws for the 95% intervals.")  # fmt: skip
 @click.option("--over", type=click.Choice(["users", "queries", "pages"]),
               help="What the bootstrap draws.  [default: users if known, else queries, else pages]")  # fmt: skip
+@features_option
 @click.option("--separator", help="What separates documents, and clicks, within a column.  [default: detected]")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option("--figure", type=PATH, help="Draw both, and their difference: FILE.png, FILE.svg or FILE.pdf.")
@@ -68,6 +71,7 @@ def compare(
     scale: bool,
     draws: int,
     over: str | None,
+    features: list[str] | None,
     separator: str | None,
     seed: int,
     figure: Path | None,
@@ -101,11 +105,15 @@ def compare(
 
     if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
         raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
+    if metric == "precision" and cutoff is None:
+        raise FultrError(
+            "--cutoff: expected one with --metric precision; all orders of a page have the same without it"
+        )
     if first == second:
         raise FultrError(f"expected two different rankers, found {first} twice")
     loaded = {name: None if name == _LOGGED else read_ranker(name)[0] for name in (first, second)}
     with working("Reading"):
-        log = read_click_log(clicklog, separator=separator)
+        log = read_click_log(clicklog, separator=separator, features=features or _known(clicklog, loaded.values()))
     try:
         scores = {name: r if r is None else score_pairs(r, log, scale=scale) for name, r in loaded.items()}
     except FultrError as error:
@@ -137,6 +145,14 @@ def compare(
         print(_flattered(own))
     if figure is not None:
         say(f"Figure: {figure}")
+
+
+def _known(clicklog: Path, rankers: Iterable[Ranker | None]) -> list[str] | None:
+    """The rankers' features by name, if they have names and the log has all of these columns."""
+    from fultr.clicks.files import row_columns
+
+    names = list(dict.fromkeys(name for one in rankers if one is not None and one.named for name in one.feature_names))
+    return names if names and set(names) <= set(row_columns(clicklog)) else None
 
 
 def _hint(said: str) -> str:
@@ -188,6 +204,8 @@ def _print(found: Comparison, path: Path, first: str, second: str) -> None:
     print(f"\nWould {second} {more} {first}? {answer}{relative}.")
     if said.refusal:
         print(f"The log cannot tell: {said.refusal}")
+    elif gap.low == gap.high == 0:
+        print("Both give the same ranks to what was clicked: by this metric they cannot be told apart.")
     elif gap.answer == "inconclusive":
         print("The interval of the difference includes 0; a longer log would narrow it.")
 

@@ -13,7 +13,7 @@ import click
 
 from fultr.cli.console import print_json, print_table, progress_bar, say, working
 from fultr.cli.lazy import OrderedGroup
-from fultr.cli.options import PATH, json_option
+from fultr.cli.options import PATH, features_option, json_option
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
@@ -268,7 +268,8 @@ def export(log: Path, out: Path | None, click_log: bool) -> None:
 @click.option("--dir", "folder", required=True, type=PATH, help="Folder for the logs.")
 @click.option("--raw", is_flag=True, help="The features are not scaled to [0, 1] within each query.")
 @click.option("--version", "version", default="", help="Version of the ranker that made the impressions.")
-def import_(clicklog: Path, folder: Path, raw: bool, version: str) -> None:
+@features_option
+def import_(clicklog: Path, folder: Path, raw: bool, version: str, features: list[str] | None) -> None:
     """Fill device logs from a click log, one for each user.
 
     CLICKLOG is what fultr estimate reads, with features; without users, it is the log of one device.
@@ -277,7 +278,7 @@ def import_(clicklog: Path, folder: Path, raw: bool, version: str) -> None:
     from fultr.device.conversion import fill_from_click_log
 
     with working("Reading"):
-        log = read_click_log(clicklog)
+        log = read_click_log(clicklog, features=features)
     users = 1 if log.user_names is None else len(log.user_names)
     with progress_bar(users, "Writing") as done:
         paths = fill_from_click_log(log, folder, normalised=not raw, version=version, on_device=lambda path: done())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
-from fultr.cli.options import PATH, json_option
+from fultr.cli.options import PATH, features_option, json_option
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _BASELINES = ("rank", "document")
               help="Bootstrap draws for the 95% intervals; 0: no intervals.")  # fmt: skip
 @click.option("--over", type=click.Choice(["users", "queries", "pages"]),
               help="What the bootstrap draws.  [default: users if known, else queries, else pages]")  # fmt: skip
+@features_option
 @click.option("--separator", help="What separates documents, and clicks, within a column.  [default: detected]")
 @click.option("--smoothing", default=1.0, show_default=True,
               help="With --held-out: extra impressions per document, clicked at the rate of its query.")  # fmt: skip
@@ -46,6 +47,7 @@ def estimate(
     held_out: Path | None,
     draws: int,
     over: str | None,
+    features: list[str] | None,
     separator: str | None,
     smoothing: float,
     unordered: bool,
@@ -100,8 +102,8 @@ def estimate(
     options: dict[str, Any] = {"over": over, "draws": draws, "seed": seed, "ordered": not unordered}
     with compiling(2):
         with working("Reading"):
-            log = read_click_log(clicklog, separator=separator)
-            other = None if held_out is None else read_click_log(held_out, separator=separator)
+            log = read_click_log(clicklog, separator=separator, features=features)
+            other = None if held_out is None else read_click_log(held_out, separator=separator, features=features)
         with progress_bar(draws, "Bootstrap") as done:
             try:
                 found = diagnose(log, cast(Any, method), **options, on_draw=done)

@@ -26,6 +26,20 @@ def json_option(command: _Command) -> _Command:
     )
 
 
+def features_option(command: _Command) -> _Command:
+    """Which columns of a click log hold the features."""
+
+    def names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
+        return None if text is None else [name.strip() for name in text.split(",")]
+
+    return click.option(
+        "--features",
+        metavar="NAME,NAME,...",
+        callback=names,
+        help="Columns that hold the features, where a row is a document.  [default: f1, f2, ...]",
+    )(command)
+
+
 def threads_option(command: _Command) -> _Command:
     """How many threads."""
     return click.option(

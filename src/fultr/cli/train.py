@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from fultr.cli.console import compiling, print_json, say, working
-from fultr.cli.options import PATH, json_option, threads_option
+from fultr.cli.options import PATH, features_option, json_option, threads_option
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _KINDS = ("png", "svg", "pdf")
               help="trees: boosted trees, mostly the best; mlp: a small neural network.")  # fmt: skip
 @click.option("--propensity", default="auto", show_default=True, metavar="METHOD|none|P1,P2,...",
               help="How examination is found: auto, a method of fultr estimate, none, or numbers by rank.")  # fmt: skip
-@click.option("--features", help="Columns that hold the features, with commas between them, where a row is a document.")
+@features_option
 @click.option("--normalised", is_flag=True,
               help="The features are scaled to [0, 1] within each query; fultr rank then scales others.")  # fmt: skip
 @click.option("--folds", default=5, show_default=True, type=click.IntRange(2, 100),
@@ -41,7 +41,7 @@ def train(
     out: Path,
     model: str,
     propensity: str,
-    features: str | None,
+    features: list[str] | None,
     normalised: bool,
     folds: int,
     separator: str | None,
@@ -73,11 +73,10 @@ def train(
 
     if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
         raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
-    named = None if features is None else [name.strip() for name in features.split(",")]
     given = _propensity(propensity)
     with compiling(5):
         with working("Reading"):
-            log = read_click_log(clicklog, separator=separator, features=named)
+            log = read_click_log(clicklog, separator=separator, features=features)
         try:
             with working("Training"):
                 trained = train_on_log(

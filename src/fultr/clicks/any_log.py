@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fultr.clicks.file_tables import FileTable, bools
-from fultr.clicks.files import log_of_pages, page_columns, read_click_log
+from fultr.clicks.files import log_of_pages, page_columns, read_click_log, refuse_columns
 from fultr.clicks.frames import Pages
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.repeated import REPEATED, Repeated
@@ -54,6 +54,8 @@ def click_log(
     names = [str(name) for name in table.column_names]
     plain = [name.strip().lower() for name in names]
     rows = are_rows(plain)
+    if not rows:
+        refuse_columns("click log", features)
     wanted = named_columns("click log", names, features) if rows else page_columns("click log", plain)
     columns = {}
     for i, name in enumerate(wanted):

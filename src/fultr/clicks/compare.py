@@ -17,7 +17,7 @@ from fultr.clicks.any_log import click_log
 from fultr.clicks.bootstrap import Unit, bootstrap, usual_unit
 from fultr.clicks.diagnosis import diagnose
 from fultr.clicks.evaluated import Difference, Estimator, Evaluation, Examined, Metric
-from fultr.clicks.evaluation import MOST_UNSEEN, evaluate_from_clicks
+from fultr.clicks.evaluation import MOST_UNSEEN, evaluate_from_clicks, numbers_of
 from fultr.clicks.examination.methods import Method, examination_by
 from fultr.clicks.impressions import Cells, ImpressionLog
 from fultr.core.arrays import Float64s
@@ -100,7 +100,7 @@ def compare_rankers(
         if found.draws.failed:
             drawn = _aligned(log, found.method, values, over, draws, seed)
     else:
-        values = np.asarray(examination, np.float64)
+        values = numbers_of("examination", examination)
     named = {name: LOGGED if scores is None else name for name, scores in rankers.items()}
     if len(set(named.values())) < 2:
         raise FultrError("rankers: expected two different ones; both are the order that users saw")

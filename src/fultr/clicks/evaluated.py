@@ -35,6 +35,12 @@ class Examined:
     noise: Float64s | None = None
     draws: Float64s | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("examination", "noise", "draws"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, np.asarray(value, np.float64))
+
     def weights(self, clip: float | None = None) -> Float64s:
         """What a click at each rank counts, [K]: 0 where nothing is examined."""
         p = self.examination

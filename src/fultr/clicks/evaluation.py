@@ -27,7 +27,7 @@ from fultr.clicks.bootstrap import Unit, units_of, usual_unit
 from fultr.clicks.evaluated import ESTIMATORS, METRICS, Estimator, Evaluation, Examined, Metric, Value, interval_of
 from fultr.clicks.impressions import ImpressionLog, summed
 from fultr.core.arrays import Float64s, Int32s, Int64s
-from fultr.core.checks import check_choice, check_number, check_seed
+from fultr.core.checks import check_choice, check_number, check_seed, written
 from fultr.core.errors import FultrError
 from fultr.core.streams import Purpose, generator
 
@@ -84,7 +84,9 @@ def evaluate_from_clicks(
         check_number("cutoff", cutoff, least=1, most=log.ranks, whole=True)
     if clip is not None:
         check_number("clip", clip, above=0)
-    examined = examined if isinstance(examined, Examined) else Examined(np.asarray(examined, np.float64))
+    examined = examined if isinstance(examined, Examined) else Examined(numbers_of("examination", examined))
+    if not isinstance(rankers, Mapping):
+        raise FultrError(f"rankers: expected scores by name, such as {{'new': scores}}; found {type(rankers).__name__}")
     _check_examined(examined, log.ranks, draws)
     if "displayed" in rankers:
         raise FultrError('rankers: "displayed" is the order that users saw; expected another name')
@@ -97,7 +99,7 @@ def evaluate_from_clicks(
     unit = units_of(log, over)
     units = int(unit.max()) + 1
     scores = [None, *(_scores(log, name, given) for name, given in rankers.items())]
-    places = [_places(log, each) for each in scores]
+    places = [new_places(log, each) for each in scores]
     by_rank = _by_rank(log.ranks, metric, cutoff, examined.examination)
     gains = [by_rank[place] * log.shown for place in places]
     predicted = _relevance(log, worth, examined, unit) if estimator == "doubly-robust" else None
@@ -136,14 +138,33 @@ def _check_examined(examined: Examined, ranks: int, draws: int) -> None:
         raise FultrError(f"examination: expected {draws} draws of {ranks} ranks, found {examined.draws.shape}")
 
 
+def numbers_of(name: str, given: ArrayLike) -> Float64s:
+    """Numbers in float64; what is none is refused.
+
+    >>> numbers_of("examination", [1, 0.5]).tolist()
+    [1.0, 0.5]
+    """
+    try:
+        return np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        raise FultrError(f"{name}: expected numbers, found {written(given)}") from None
+
+
 def _scores(log: ImpressionLog, name: str, given: ArrayLike) -> Float64s:
-    scores = np.asarray(given, np.float64)
+    if hasattr(given, "predict") or hasattr(given, "weights"):
+        raise FultrError(
+            f"rankers: expected scores from {name}, found a ranker; fultr.score_pairs(ranker, log) gives them"
+        )
+    scores = numbers_of(f"rankers: {name}", given)
     if scores.shape != (log.pairs,) or not np.isfinite(scores).all():
-        raise FultrError(f"rankers: expected a finite score of each of the {log.pairs} pairs from {name}")
+        raise FultrError(
+            f"rankers: expected a finite score from {name} for each of the log's {log.pairs} pairs of a query and a "
+            f"document, found shape {scores.shape}; fultr.score_pairs(ranker, log) gives them"
+        )
     return scores
 
 
-def _places(log: ImpressionLog, scores: Float64s | None) -> Int64s:
+def new_places(log: ImpressionLog, scores: Float64s | None) -> Int64s:
     """The rank of each displayed document under a ranker, from 0, [impressions, K]."""
     place: Int64s = np.broadcast_to(np.arange(log.ranks), log.documents.shape)
     if scores is not None:

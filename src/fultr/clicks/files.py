@@ -27,7 +27,7 @@ from fultr.clicks.file_tables import (
     read_parquet,
     read_text,
 )
-from fultr.clicks.impressions import ImpressionLog, mean_by_pair, number_pairs
+from fultr.clicks.impressions import ImpressionLog, check_lengths, mean_by_pair, number_pairs
 from fultr.clicks.published.aol import aol_log_files, read_aol
 from fultr.clicks.published.baidu import COLUMNS as BAIDU
 from fultr.clicks.published.baidu import is_baidu, pages_of_baidu
@@ -101,6 +101,8 @@ def read_click_log(
             return log_of_pages(read_yandex(path, text), None, repeated)
     names = [name.strip().lower() for name in given]
     rows = are_rows(names)
+    if not rows:
+        refuse_columns(place, features)
     if not delimiter or rows or {"query", "documents", "clicks"} & set(names):
         meant = named_columns(place, given, features) if rows else page_columns(place, names)
     elif len(names) in _UNNAMED:
@@ -118,6 +120,35 @@ def read_click_log(
     if not table.numbers.size:
         raise FultrError(f"{path}: expected impressions, found none")
     return log_of_rows(table, repeated) if rows else log_of_pages(table, separator, repeated)
+
+
+def row_columns(path: str | Path) -> tuple[str, ...]:
+    r"""The columns of a file of which each row is a displayed document; none if its rows are pages.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "log.csv"
+    ...     _ = file.write_text("query,rank,click,age\ncats,1,0,7\n")
+    ...     row_columns(file)
+    ('query', 'rank', 'click', 'age')
+    """
+    path = Path(path)
+    if aol_log_files(path) is not None:
+        return ()
+    text = map_text(path)
+    if is_xml(text):
+        return ()
+    given = parquet_names(path, text) if is_parquet(text) else first_cells(path, text)[0]
+    return tuple(name.strip() for name in given) if are_rows([name.strip().lower() for name in given]) else ()
+
+
+def refuse_columns(place: str, features: Sequence[str] | None) -> None:
+    """Refuse to take features from columns of a table whose rows are pages."""
+    if features is not None:
+        raise FultrError(
+            f"{place}: expected a row for each displayed document, to take columns of features from; found a row for "
+            "each page, whose features are in a column features"
+        )
 
 
 def page_columns(place: str, names: list[str]) -> list[str]:
@@ -143,7 +174,9 @@ def log_of_pages(table: FileTable, separator: str | None, repeated: Repeated) ->
         "one click (0 or 1) for each document",
         lambda row: f"{click_lengths[row]} for {lengths[row]} documents",
     )
-    shown = np.arange(lengths.max()) < lengths[:, np.newaxis]
+    longest = int(lengths.max())
+    check_lengths(lengths.size, int(lengths.sum()), longest, lambda: table.where("", int(np.argmax(lengths))))
+    shown = np.arange(longest) < lengths[:, np.newaxis]
     row_of_entry = np.repeat(np.arange(lengths.size), lengths)
     values, good = _zeros_and_ones(table, clicks)
     table.wrong(_rows(~good, row_of_entry, lengths.size), "clicks of 0 or 1", cell)
@@ -195,7 +228,9 @@ def _features(table: FileTable, joined: str, lengths: Int64s, pairs: Int32s, siz
     if pa.types.is_string(documents.type):
         inner = next((mark for mark in (" ", *_SEPARATORS) if mark != joined and mark in documents[0].as_py()), " ")
         documents = pc.split_pattern(documents, inner)
-    if not pa.types.is_list(documents.type):
+    if pa.types.is_fixed_size_list(documents.type):
+        documents = documents.cast(pa.list_(documents.type.value_type))
+    if not (pa.types.is_list(documents.type) or pa.types.is_large_list(documents.type)):
         raise FultrError(f"{table.path}: expected lists of numbers in column features, found {str(cell.type)[:60]!r}")
     widths: Int64s = documents.value_lengths().fill_null(0).to_numpy().astype(np.int64)
     table.wrong(_rows(np.equal(widths, 0), owner, lengths.size), "at least one feature for each document", cell)

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fultr.clicks.impressions import ImpressionLog, mean_by_pair, number_pairs
+from fultr.clicks.impressions import ImpressionLog, check_lengths, mean_by_pair, number_pairs
 from fultr.clicks.repeated import occurrences
 from fultr.core.arrays import Bools, Float32s, Int64s
 from fultr.core.checks import written
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 
 Where: TypeAlias = Callable[[str, int], str]
 """What errors call a row of a column: a table's are counted from 0, a file's are its lines."""
@@ -55,20 +55,7 @@ def features_of(table: Any) -> tuple[Float32s, tuple[str, ...] | None]:
     elif isinstance(table, (np.ndarray, list, tuple)):
         values = np.asarray(table)
     else:
-        import narwhals as nw
-
-        try:
-            frame = nw.from_native(table, eager_only=True)
-        except TypeError:
-            found = type(table).__name__
-            raise FultrError(f"features: expected an array or a table of numbers, found {found}") from None
-        names = tuple(frame.columns)
-        for name in names:
-            if not (frame[name].dtype.is_numeric() or frame[name].dtype == nw.Boolean):
-                kind = str(frame[name].dtype)
-                hint = "leave it out, or encode it"
-                raise FultrError(f"features: expected numbers in column {name}, found {kind}; {hint}")
-        values = frame.to_numpy()
+        values, names = _of_frame(table)
     if values.ndim != 2 or not values.shape[1]:
         raise FultrError(f"features: expected rows of numbers, found shape {values.shape}")
     if values.dtype.kind not in "fiub":
@@ -81,6 +68,26 @@ def features_of(table: Any) -> tuple[Float32s, tuple[str, ...] | None]:
         name = column if names is None else names[column]
         raise FultrError(f"features, row {row}, column {name}: expected a finite number, found {values[row, column]}")
     return numbers, names
+
+
+def _of_frame(table: Any) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+    """The numbers of a data frame, and its columns' names if all are texts."""
+    import narwhals as nw
+
+    try:
+        frame = nw.from_native(table.sparse.to_dense() if hasattr(table, "sparse") else table, eager_only=True)
+        columns = list(frame.iter_columns())
+    except TypeError:
+        found = type(table).__name__
+        raise FultrError(f"features: expected an array or a table of numbers, found {found}") from None
+    except nw.exceptions.NarwhalsError as error:
+        raise FultrError(f"features: expected columns with different names: {one_line(str(error))}") from None
+    for name, column in zip(frame.columns, columns, strict=True):
+        if not (column.dtype.is_numeric() or column.dtype == nw.Boolean):
+            hint = "leave it out, or encode it"
+            raise FultrError(f"features: expected numbers in column {name}, found {column.dtype}; {hint}")
+    texts = all(isinstance(name, str) for name in frame.columns)
+    return frame.to_numpy(), tuple(frame.columns) if texts else None
 
 
 def column_of(name: str, values: Any, rows: int) -> NDArray[Any]:
@@ -97,9 +104,11 @@ def numbered(name: str, values: Any, rows: int, where: Where = _in_table) -> tup
     >>> numbered("query", ["b", 7, "b"], 3)[1].tolist()
     [0, 1, 0]
     """
-    column = column_of(name, np.array(values, object) if isinstance(values, (list, tuple)) else values, rows)
+    if isinstance(values, (list, tuple)):  # each element is an id, a tuple too
+        values = np.fromiter(values, object, len(values))
+    column = column_of(name, values, rows)
     if column.dtype.kind not in "iubSU":  # which have no missing values
-        missing = np.array([value is None or value != value for value in column.tolist()], bool)
+        missing = np.array([_is_missing(value) for value in column.tolist()], bool)
         if missing.any():
             raise FultrError(f"{where(name, int(np.argmax(missing)))}: expected an id, found none")
     if column.dtype.kind in "iubfSUmM":
@@ -113,6 +122,14 @@ def numbered(name: str, values: Any, rows: int, where: Where = _in_table) -> tup
     found = np.empty(len(first), object)
     found[:] = list(first)
     return found, codes
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, NaT, and what pandas calls NA: nothing that compares with it is true or false."""
+    if value is None or type(value).__name__ == "NAType":
+        return True
+    same = value == value
+    return isinstance(same, (bool, np.bool_)) and not same
 
 
 def pages_of(
@@ -157,6 +174,7 @@ def pages_of(
     order = np.lexsort((np.arange(size), place, page))
     _check_ranks(page[order], place[order], order, session is not None, where)
     begins = np.flatnonzero(np.r_[True, np.diff(page[order]) != 0])
+    check_lengths(begins.size, size, int(place.max()), lambda: where("rank", int(np.argmax(place))))
     rows = np.full((begins.size, int(place.max())), -1, np.int64)
     rows[page[order], place[order] - 1] = order
     shown = rows >= 0

@@ -6,7 +6,7 @@ relevance depends on the query, so everything is counted by (query, document) pa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from fultr.clicks.log import ClickLog, Display, Records
 from fultr.core.arrays import Bools, Float32s, Float64s, Int32s, Int64s, UInt8s
 from fultr.core.errors import FultrError
+
+_MOST_PLACES = 1 << 26  # of all pages: half a gigabyte for each whole number
+_MOST_EMPTY = 20  # places for each displayed document, in larger logs
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +197,27 @@ class ImpressionLog:
         spread = scaled.std(axis=0)
         scaled /= np.where(spread > 1e-12, spread, np.inf)
         return scaled
+
+
+def check_lengths(pages: int, documents: int, longest: int, where: Callable[[], str]) -> None:
+    """Refuse a few long pages among many short ones: a log has as many places on each page as the longest needs.
+
+    Args:
+        pages: how many there are.
+        documents: displayed on all of them.
+        longest: documents of the longest page.
+        where: what errors call that page.
+
+    >>> check_lengths(200_000, 1_000_000, 5_000, lambda: "log.csv, line 7")
+    Traceback (most recent call last):
+    fultr.core.errors.FultrError: log.csv, line 7: 5,000 documents on a page, where pages have 5.0 on average: ...
+    """
+    places = pages * longest
+    if places > _MOST_PLACES and places > _MOST_EMPTY * documents:
+        raise FultrError(
+            f"{where()}: {longest:,} documents on a page, where pages have {documents / pages:.1f} on average: too "
+            f"long for a log of {pages:,} pages; leave such pages out, or cut them"
+        )
 
 
 def _numbers(names: Sequence[Hashable], others: Sequence[Hashable]) -> Int64s:

@@ -64,7 +64,10 @@ def named_columns(place: str, given: Sequence[str], features: Sequence[str] | No
         elif meaning in _NEEDED:
             there = ", ".join(names)[:80]
             raise FultrError(f"{place}: expected columns query, rank and click; there is no {meaning} in {there!r}")
-    chosen = [name for name in exact if _FEATURE.fullmatch(name)] if features is None else list(features)
+    if features is None:
+        chosen = [name for name in exact if _FEATURE.fullmatch(name)]
+    else:
+        chosen = [features] if isinstance(features, str) else list(features)
     for name in chosen:
         if exact.count(name) != 1:
             raise FultrError(f"{place}: expected one column {name} of features, found {exact.count(name)}")

@@ -21,6 +21,7 @@ import pyarrow.csv as pv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fultr.clicks.any_log import click_log
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.arrays import Int64s
 from fultr.core.checks import check_choice
@@ -45,7 +46,7 @@ def table_of(
     """A click log as an Arrow table, which pandas and polars take as it is.
 
     Args:
-        log: the click log.
+        log: the click log, or what holds one, see `fultr.click_log`.
         layout: "rows" or "pages", see above.
         features: with the documents' features, where the log has any.
         more: further columns, with a value for each page.
@@ -56,6 +57,7 @@ def table_of(
     >>> table_of(log, "pages").to_pylist()[0]
     {'query': 'a', 'user': 'ann', 'documents': [7, 8], 'clicks': [0, 1]}
     """
+    log = click_log(log)
     check_choice("layout", layout, LAYOUTS)
     made = _rows if layout == "rows" else _pages
     return made(log, np.arange(log.impressions), features, more or {})
@@ -72,7 +74,7 @@ def write_click_log(
     """Write a click log to a file that `read_click_log` reads.
 
     Args:
-        log: the click log.
+        log: the click log, or what holds one, see `fultr.click_log`.
         path: of the file, which is replaced. Its ending says what it is: .tsv or .txt (tab-separated), .csv, or
             .parquet; and, for text, .gz, .xz, .bz2 or .zst after it.
         layout: "pages" or "rows", see `table_of`.
@@ -88,7 +90,7 @@ def write_click_log(
     a       7,8     0,1
     b       9       1
     """
-    path = Path(path)
+    path, log = Path(path), click_log(log)
     check_choice("layout", layout, LAYOUTS)
     kind = check_log_name(path)
     made = _rows if layout == "rows" else _pages

@@ -18,6 +18,7 @@ from fultr.federated.fedips import Server, broadcast, client_round, nothing, ser
 from fultr.federated.judging import judge_order, of_sum
 from fultr.federated.recommended import recommended
 from fultr.federated.settings import FedIPS
+from fultr.learn.propensities import federated_propensity
 from fultr.rankers.model import Model, model_named
 
 MODELS = {"linear": "linear", "mlp": "mlp", "trees": "random-trees"}
@@ -58,16 +59,16 @@ def chosen_algorithm(log: ImpressionLog, model: str, propensity: object, seed: i
     Args:
         log: the click log, with features.
         model: a name of `MODELS`.
-        propensity: "auto": estimated in the rounds; "none"; the name of an estimator; or numbers by rank.
+        propensity: see `federated_propensity`.
         seed: of what is held out, and of first weights.
     """
+    given = federated_propensity(propensity, log.ranks)
     own, other = log.records().split(HELD_OUT, seed)
     tried = []
     for rounds in ROUNDS:
         usual = replace(recommended(rounds, model=MODELS[model]), initial="zero")
-        if propensity != "auto":
-            given = propensity if isinstance(propensity, str) else tuple(np.asarray(propensity, float).tolist())
-            usual = replace(usual, propensity=given)  # type: ignore[arg-type]
+        if given is not None:
+            usual = replace(usual, propensity=given)  # type: ignore[arg-type]  # a name becomes an estimator
         assert log.features is not None
         usual_rate = usual.training.rate_for(log.features.shape[1])
         for times in RATES:

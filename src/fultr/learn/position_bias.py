@@ -10,7 +10,7 @@ from fultr.clicks.bootstrap import Unit
 from fultr.clicks.diagnosis import diagnose
 from fultr.clicks.frames import pages_of
 from fultr.core.errors import FultrError
-from fultr.learn.tables import check_given, input_errors, table_of
+from fultr.learn.tables import check_given, input_errors, seed_of, table_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,7 +32,7 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
         method: "auto", or a method of `fultr estimate`: "all-pairs", "adjacent", "regression", "em".
         over: what the bootstrap resamples: "users", "queries" or "pages"; None: the first of which there are several.
         draws: of the bootstrap.
-        random_state: its seed.
+        random_state: its seed, see `UnbiasedRanker`.
 
     Attributes:
         examination_: of each rank, relative to rank 1.
@@ -54,7 +54,7 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, method: str = "auto", *, over: Unit | None = None, draws: int = 200, random_state: int = 0
+        self, method: str = "auto", *, over: Unit | None = None, draws: int = 200, random_state: Any = 0
     ) -> None:
         self.method = method
         self.over = over
@@ -77,7 +77,7 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
         values = table_of(self, X, reset=True)
         check_given(len(values), clicks=clicks, query=query, rank=rank)
         log = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document).log
-        found = diagnose(log, self.method, over=self.over, draws=self.draws, seed=self.random_state)  # type: ignore[arg-type]
+        found = diagnose(log, self.method, over=self.over, draws=self.draws, seed=seed_of(self.random_state))  # type: ignore[arg-type]
         interval = found.draws.interval()
         shown, clicked = log.cells().by_rank()
         self.click_rate_ = clicked / np.maximum(shown, 1)

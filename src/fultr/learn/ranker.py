@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fultr.clicks.evaluation import evaluate_from_clicks
-from fultr.clicks.frames import numbered, pages_of
+from fultr.clicks.evaluated import Examined
+from fultr.clicks.evaluation import new_places, numbers_of
+from fultr.clicks.frames import column_of, numbered, pages_of
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.checks import check_choice, check_number
 from fultr.core.errors import FultrError
 from fultr.core.threads import run_ranges
-from fultr.learn.tables import by_query, check_given, input_errors, places, table_of
+from fultr.learn.propensities import examination_for
+from fultr.learn.tables import by_query, check_given, input_errors, places, seed_of, table_of
 from fultr.learn.whole_log import train_on_log
 from fultr.rankers.forest import read_forest
 from fultr.rankers.plain import rows_times
@@ -42,7 +44,9 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         model: "trees": boosted trees, the default and mostly the best; "linear"; or "mlp", a small neural network.
         propensity: "auto": estimated from the log, by documents that were shown at several ranks if they link all
             ranks, else by a model of relevance from features; a method of `fultr estimate` ("all-pairs", "adjacent",
-            "regression", "em"); one number per rank; or "none": clicks are taken as they are.
+            "regression", "em"); a `fultr.PositionBias`; one number per rank; or "none": clicks are taken as they are.
+            If federated, "auto" is what the recommended settings estimate with, and in place of a method there is an
+            estimator of federations (`fultr.Estimator`) or its name ("pooled", "shrunk", ...).
         normalise: "none": features are used as they are, whatever their scale (linear and neural rankers scale them to
             mean 0 and variance 1 in training, and the weights back afterwards); "query": each is scaled to [0, 1]
             within a query's rows, also when ranking, which then needs to know the query; "auto": "query" if federated,
@@ -52,8 +56,8 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             knows no others. For studying a federation: what it costs in quality has not been measured.
         folds: parts into which queries are cut, each of which is held out in turn to make choices; the ranker is the
             mean of those trained without a part.
-        random_state: seed of folds and of whatever is drawn.
-        n_jobs: threads; all cores if None. The result does not depend on it.
+        random_state: seed of folds and of whatever is drawn: a whole number, or a generator to draw it from; None is 0.
+        n_jobs: threads; all cores if None or -1. The result does not depend on it.
 
     Attributes:
         ranker_: the trained `fultr.Ranker`, to save, serve, export or compare.
@@ -83,7 +87,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         normalise: Literal["auto", "none", "query"] = "auto",
         federated: bool = False,
         folds: int = 5,
-        random_state: int = 0,
+        random_state: Any = 0,
         n_jobs: int | None = None,
     ) -> None:
         self.model = model
@@ -120,8 +124,6 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             document: an id; None: documents of a query with the same features are the same.
         """
         check_choice("normalise", self.normalise, ("auto", "none", "query"))
-        if self.n_jobs is not None:
-            check_number("n_jobs", self.n_jobs, least=1, most=1024, whole=True)
         values = table_of(self, X, reset=True)
         check_given(len(values), clicks=clicks, query=query, rank=rank)
         scaled = self.normalise == "query" or (self.normalise == "auto" and self.federated)
@@ -141,14 +143,20 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             normalised=scaled,
             federated=self.federated,
             folds=self.folds,
-            seed=self.random_state,
-            threads=self.n_jobs,
+            seed=seed_of(self.random_state),
+            threads=self._threads(),
         )
         self.ranker_ = trained.ranker
         self.examination_ = trained.examination
         self.report_ = trained.report
         self.trained_ = trained
         return self
+
+    def _threads(self) -> int | None:
+        if self.n_jobs is None or self.n_jobs == -1:
+            return None
+        check_number("n_jobs", self.n_jobs, least=1, most=1024, whole=True)
+        return self.n_jobs
 
     def plot(self) -> Figure:
         """The figure of `fultr train`: examination by rank, and what held-out clicks said about every choice."""
@@ -171,7 +179,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             if query is None:
                 raise FultrError("query: expected an id for each row, to normalise features by query; found none")
             values = by_query(values, numbered("query", query, len(values))[1])
-        return scores_of(self.ranker_, values, self.n_jobs)
+        return scores_of(self.ranker_, values, self._threads())
 
     def rank(self, X: Any, query: Any) -> Int64s:  # noqa: N803
         """The rank of each row among the rows of its query, from 1: 1 is the best.
@@ -195,28 +203,44 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         user: Any = None,
         session: Any = None,
         document: Any = None,
+        propensity: Any = "auto",
+        sample_weight: Any = None,
     ) -> float:
         """How well the ranker orders the pages of another log, by its clicks alone; higher is better.
 
         Every click counts 1 over the examination of its rank, times 1 / log2(1 + the rank that the ranker gives to the
         document among those of its page), divided by what all clicks count: the self-normalised estimate of DCG per
         relevant document (`fultr.evaluate_from_clicks`). No judged documents are needed.
+
+        Args:
+            X: features, as for `fit`.
+            clicks: as for `fit`, and so are the following.
+            query: ids.
+            rank: from 1.
+            user: ids.
+            session: ids.
+            document: ids.
+            propensity: how examination is found, as for the estimator. "auto" finds it in the log that is given,
+                whatever this ranker was trained with: so rankers of different propensities have the same measure.
+            sample_weight: how often each row's click counts; once if None.
         """
         check_is_fitted(self)
         values = table_of(self, X, reset=False)
         check_given(len(values), clicks=clicks, query=query, rank=rank)
         if self.ranker_.normalised:
             values = by_query(values, numbered("query", query, len(values))[1])
-        log = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document).log
-        if log.ranks > self.examination_.size:
-            known = self.examination_.size
-            raise FultrError(f"rank: expected at most {known}, as in the log of training; found {log.ranks}")
+        pages = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document)
+        log, times = pages.log, np.ones(len(values))
         log.cells().check_clicks()
+        if sample_weight is not None:
+            times = numbers_of("sample_weight", column_of("sample_weight", sample_weight, len(values)))
         assert log.features is not None
-        scores = {"ranker": scores_of(self.ranker_, log.features, self.n_jobs)}
-        examined = self.examination_[: log.ranks]
-        found = evaluate_from_clicks(log, scores, examined, estimator="self-normalised", draws=20)
-        return found.values[1].mean
+        place = new_places(log, scores_of(self.ranker_, log.features, self._threads()))
+        weights = Examined(examination_for(log, propensity)[0]).weights()
+        worth = np.where(log.shown, log.clicks * times[pages.rows], 0.0) * weights
+        if not (np.isfinite(worth).all() and worth.min() >= 0 and worth.sum() > 0):
+            raise FultrError("sample_weight: expected numbers from 0, some above 0 for a row with a click")
+        return float((worth / np.log2(2 + place)).sum() / worth.sum())
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn's tools should know: clicks are needed, and sparse features will do."""

@@ -10,7 +10,8 @@ import numpy as np
 
 from fultr.clicks.frames import features_of, numbered
 from fultr.core.arrays import Float32s, Int64s
-from fultr.core.errors import FultrError
+from fultr.core.checks import check_number
+from fultr.core.errors import FultrError, one_line
 from fultr.rankers.plain import scaled
 
 
@@ -39,7 +40,10 @@ def table_of(estimator: Any, table: Any, *, reset: bool) -> Float32s:
         values = features_of(checked)[0]
     else:
         values = features_of(table)[0]
-    validate_data(estimator, table if hasattr(table, "shape") else values, reset=reset, skip_check_array=True)
+    try:
+        validate_data(estimator, table if hasattr(table, "shape") else values, reset=reset, skip_check_array=True)
+    except TypeError as error:  # names of which only some are texts
+        raise FultrError(f"features: {one_line(str(error))}") from None
     return values
 
 
@@ -51,6 +55,22 @@ def check_given(rows: int, **columns: Any) -> None:
             raise FultrError(f"{name}: expected a value for each row; {what}")
     if rows == 1:
         raise FultrError("click log: expected several rows, found 1 sample")
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed from what scikit-learn calls a random state: a whole number, a generator to draw it from; 0 if None.
+
+    >>> seed_of(7), seed_of(None)
+    (7, 0)
+    """
+    if random_state is None:
+        return 0
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    check_number("random_state", random_state, least=0, most=2**40, whole=True)
+    return int(random_state)
 
 
 def by_query(values: Float32s, queries: Int64s) -> Float32s:

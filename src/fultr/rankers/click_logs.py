@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from fultr.clicks.any_log import click_log
 from fultr.clicks.fingerprint import fingerprint
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.arrays import Float32s, Int32s, Int64s
@@ -19,8 +20,8 @@ def score_pairs(ranker: Ranker, log: ImpressionLog, *, scale: bool = False) -> F
     Features are matched by name, where a log's f7 or feature_7 is the feature with id 7; without names, by their order.
 
     Args:
-        ranker: the ranker.
-        log: with features.
+        ranker: the ranker, or a fitted `fultr.UnbiasedRanker`.
+        log: with features; or what holds one, see `fultr.click_log`.
         scale: scale each feature to [0, 1] over the documents that the log has of a query, as a ranker wants them that
             was trained on such features.
 
@@ -28,6 +29,7 @@ def score_pairs(ranker: Ranker, log: ImpressionLog, *, scale: bool = False) -> F
     >>> score_pairs(Ranker(np.float32([1, 0]), np.array([1, 2])), log).tolist()
     [0.20000000298023224, 0.5]
     """
+    ranker, log = getattr(ranker, "ranker_", ranker), click_log(log)
     if log.features is None:
         raise FultrError("click log: expected features of the documents, for a ranker to score; found none")
     values = log.features[:, _columns(ranker, log)]
@@ -51,6 +53,7 @@ def trained_on(ranker: Ranker, log: ImpressionLog) -> bool | None:
     >>> trained_on(Ranker(np.float32([1]), np.array([1]), training={"log_fingerprint": fingerprint(log)}), log)
     True
     """
+    ranker, log = getattr(ranker, "ranker_", ranker), click_log(log)
     known = ranker.training.get("log_fingerprint")
     return known == fingerprint(log) if isinstance(known, str) else None
 
