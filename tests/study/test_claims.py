@@ -381,7 +381,8 @@ def test_reaching_is_judged_where_the_other_arrives_at_its_end():
     assert verdict.answer == "holds"
     assert verdict.effect == pytest.approx(0.4 + 0.12 * 0.98 - 0.498)
     assert verdict.detail.startswith("At round 490, 100% of what b takes to its end, a minus that end is +0.0196 NDCG")
-    assert verdict.detail.endswith("; on average a is there in 408 rounds, b itself in 490.")  # .098 / .12 of them
+    said = "; on average a is there in 408 rounds, b itself in 490 (95% interval 490 to 490)."  # .098 / .12 of them
+    assert verdict.detail.endswith(said)
     half = judge(claim("reaches-sooner", "a", "b", margin=0.5), lines)
     assert (half.answer, half.effect) == ("does not hold", pytest.approx(0.4 + 0.12 * 0.49 - 0.498))
     same = judge(claim("reaches-sooner", "b", "b"), lines)
@@ -393,11 +394,60 @@ def test_a_slower_line_does_not_arrive_sooner_because_the_other_levels_off():
     lines = {"a": curve(0.4 + 0.12 * SHARE, NOISE["sure"]), "b": curve(KNEE, NOISE["exact"])}
     verdict = judge(claim("reaches-sooner", "a", "b"), lines)
     assert verdict.answer == "does not hold"
-    assert verdict.detail.endswith("; on average a is there in 408 rounds, b itself in 145.")
+    said = "; on average a is there in 408 rounds, b itself in 145 (95% interval 145 to 145)."
+    assert verdict.detail.endswith(said)
     never = judge(claim("reaches-sooner", "a", "b"), lines | {"a": curve(RISE - 0.02, NOISE["sure"])})
-    assert never.detail.endswith("; on average a is there not within its 500 rounds, b itself in 145.")
+    assert "; on average a is there not within its 500 rounds, b itself in 145 (" in never.detail
     flat = judge(claim("reaches-sooner", "b", "a"), lines | {"a": curve(np.full(11, 0.4), NOISE["sure"])})
     assert flat.detail == "a is at its end from the beginning: there is nothing to reach sooner."
+
+
+def test_reaching_sooner_takes_into_account_that_the_arrival_of_the_other_is_not_known():
+    """a needs 150 rounds in every repeat, b 150, 150 and 300: its mean is there in 282, .1 (1 - t / 300) / 3 = .002.
+
+    That b was slower in one repeat of three says nothing, although a is surely there in round 282.
+    """
+    rounds = np.arange(0, 501, 10)
+    needed = np.array([[150], [150], [300]])
+    lines = {
+        "a": Measured(rounds, np.tile(0.4 + 0.1 * np.minimum(rounds / 150, 1), (3, 1))),
+        "b": Measured(rounds, 0.4 + 0.1 * np.minimum(rounds / needed, 1)),
+    }
+    verdict = judge(claim("reaches-sooner", "a", "b"), lines)
+    assert verdict.answer == UNSURE
+    assert verdict.detail.startswith("At round 282, 100% of what b takes to its end, a minus that end is +0.0020 NDCG")
+    slow = {**lines, "b": Measured(rounds, lines["b"].ndcg[[2, 2, 2]])}
+    assert judge(claim("reaches-sooner", "a", "b"), slow).answer == "holds"
+
+
+def test_reaching_sooner_is_judged_at_the_ends_of_the_arrivals_interval():
+    """b rises by .1 to .5, with a bump of up to .1 in the middle that varies by repeats; a rises evenly to .6."""
+    rng = np.random.default_rng(7)
+    bumps, lifts = rng.uniform(0.05, 0.1, 8), rng.normal(0, 0.001, 8)
+    b = RISE + bumps[:, None] * (4 * SHARE * (1 - SHARE))
+    a = 0.4 + 0.2 * SHARE + lifts[:, None]
+    lines = {"a": Measured(ROUNDS, a), "b": Measured(ROUNDS, b)}
+    verdict = judge(claim("reaches-sooner", "a", "b", margin=0.5), lines)
+    rounds, over = ROUNDS[1:-1], (b - b[:, -1:] + 0.002)[:, 1:-1]  # without the ends, where all repeats are alike
+    short = [stats.ttest_1samp(values, 0).confidence_interval() for values in over.T]
+    ends = []
+    for bounds in ([one.high for one in short], [one.low for one in short]):
+        k = int(np.argmax(np.array(bounds) >= 0))
+        part = -bounds[k - 1] / (bounds[k] - bounds[k - 1])
+        arrival = 0.5 * (rounds[k - 1] + 50 * part)
+        ends.append(0.4 + 0.2 * arrival / 500 + lifts - 0.498)
+    early, late = (stats.ttest_1samp(values, 0).confidence_interval() for values in ends)
+    assert verdict.low == pytest.approx(early.low, rel=1e-6)
+    assert verdict.high == pytest.approx(late.high, rel=1e-6)
+    assert verdict.low < verdict.effect < verdict.high
+    assert math.isnan(verdict.p_value)
+
+
+def test_a_line_that_may_be_at_its_end_from_the_beginning_cannot_be_compared_with():
+    lines = {"a": curve(RISE + 0.2, NOISE["sure"]), "b": curve(0.4 + 0.01 * SHARE, 0.1 * SIGNS)}
+    verdict = judge(claim("reaches-sooner", "a", "b"), lines)
+    assert verdict.answer == UNSURE
+    assert verdict.detail == "b may be at its end from the beginning: there is nothing to reach sooner."
 
 
 def test_a_collapse_in_the_middle_is_seen():
@@ -418,11 +468,11 @@ def test_a_difference_surely_below_the_margin_does_not_hold_even_if_it_is_surely
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.claim.kind}: {case.about}")
 def test_how_often_claims_are_said_to_hold(case):
-    """A false one in at most 5% of 400 trials; a true one more often with more repeats, and nearly always with 30."""
+    """A false one in at most 5% of 400 trials; a true one more often with more repeats, and mostly with 30."""
     few, more, many = (case.rate(repeats, 400) for repeats in (3, 10, 30))
     if case.true:
         assert few < more or more == 1
-        assert many >= 0.75
+        assert many >= 0.68  # 3 standard errors below 75%
     else:
         assert max(few, more, many) <= 0.05  # 3.2 standard errors above 2.5%
 

@@ -16,7 +16,7 @@ import numpy as np
 from fultr.core.checks import SettingError, check_choice, check_number, written
 from fultr.core.errors import FultrError
 from fultr.study.differences import Answer, Difference, answer_of, least_of
-from fultr.study.statistics import Estimate, Measured, estimate, exact, fieller, fluctuation, reached
+from fultr.study.statistics import Estimate, Measured, arrivals, estimate, exact, fieller, fluctuation, reached
 from fultr.study.stretches import InconclusiveError, Lines, common, growth, halves
 
 _NAN = float("nan")
@@ -337,17 +337,20 @@ def _reaches_sooner(claim: Claim, lines: Lines) -> Verdict:
     (name, line), (other, slow) = ((key, lines[key]) for key in (*claim.lines, *claim.than))
     if slow.rounds[-1] == 0:
         raise InconclusiveError(f"{other} is not a curve: it has no rounds to compare with.")
-    goals = slow.final - _LITTLE
-    itself, quick = (
-        float(reached(curve.rounds, curve.ndcg.mean(axis=0)[None], goals.mean()[None])[0]) for curve in (slow, line)
-    )
-    if itself == 0:
-        raise InconclusiveError(f"{other} is at its end from the beginning: there is nothing to reach sooner.")
-    due = _margin(claim) * itself
-    what = f"At round {due:.0f}, {_margin(claim):.0%} of what {other} takes to its end, {name} minus that end"
+    goals, share = slow.final - _LITTLE, _margin(claim)
+    early, itself, late = arrivals(slow, goals)
+    if min(early, itself) == 0:
+        where = "is" if itself == 0 else "may be"
+        raise InconclusiveError(f"{other} {where} at its end from the beginning: there is nothing to reach sooner.")
+    first, usual, last = (estimate(exact(line.at(share * t) - goals)) for t in (early, itself, late))
+    low, high = np.minimum(first.interval[0], usual.mean), np.maximum(last.interval[1], usual.mean)
+    quick = float(reached(line.rounds, line.ndcg.mean(axis=0)[None], goals.mean()[None])[0])
+    lead = f"At round {share * itself:.0f}, {share:.0%} of what {other} takes to its end, {name} minus that end is"
     when = f"in {quick:.0f}" if quick < math.inf else f"not within its {line.rounds[-1]}"
-    tail = f"; on average {name} is there {when} rounds, {other} itself in {itself:.0f}"
-    return _greater(claim, [Difference(what, line.at(due) - goals, 0.0)], tail)
+    between = f" (95% interval {early:.0f} to {late:.0f})" if usual.repeats > 1 else ""
+    tail = f"; on average {name} is there {when} rounds, {other} itself in {itself:.0f}{between}"
+    numbers = usual.mean, float(low), float(high)
+    return _verdict(claim, answer_of(low > 0, high <= 0), numbers, _NAN, usual.repeats, lead, tail)
 
 
 def _shows_no_worse(claim: Claim, lines: Lines) -> Verdict:
@@ -376,7 +379,7 @@ KINDS = {
         _fluctuates_more, 1.1, (1, math.inf), (1, 1), (1.0, 100.0), 0.5, "times", "paired t test of log ratios"
     ),
     "crosses": Kind(_crosses, _LITTLE, since=0.2),
-    "reaches-sooner": Kind(_reaches_sooner, 1.0),
+    "reaches-sooner": Kind(_reaches_sooner, 1.0, test="paired t tests at the other's earliest and latest arrival"),
     "matters-more": Kind(_matters_more, _LITTLE, lines=(2, 2), than=(2, 2)),
     "shows-no-worse": Kind(_shows_no_worse, 0.005, than=(0, 0), test="paired t test of the worst round"),
 }

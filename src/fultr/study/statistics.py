@@ -174,6 +174,26 @@ def reached(rounds: Int64s, curves: Float64s, goals: Float64s) -> Float64s:
     return np.where(there.any(axis=1), rounds[before] + part * (rounds[first] - rounds[before]), np.inf)
 
 
+def arrivals(line: Measured, goals: Float64s) -> tuple[float, float, float]:
+    """When the mean curve first reaches the mean goal, between the ends of its 95% interval: earliest, itself, latest.
+
+    At the earliest arrival the curve is no longer surely short of the goal, by a paired t test; at the latest it is
+    surely beyond it. Where it truly is at the goal, it seems surely short of it in 2.5% of cases: in all others, the
+    earliest arrival is no later than the true one. Both are infinite for a single repeat.
+
+    >>> line = Measured(np.array([0, 10]), np.array([[0.4, 0.5], [0.41, 0.5], [0.39, 0.5]]))
+    >>> [round(t, 2) for t in arrivals(line, line.final - 0.02)]
+    [7.34, 8.0, 8.4]
+    """
+    over = line.ndcg - goals[:, None]
+    mean, reach = over.mean(axis=0), np.full(line.rounds.size, _NAN)
+    if len(over) > 1:
+        reach = t_quantile(len(over)) * over.std(axis=0, ddof=1) / len(over) ** 0.5
+    ends = np.array([mean + reach, mean, mean - reach])
+    early, itself, late = reached(line.rounds, ends, np.zeros(3)).tolist()
+    return early, itself, late
+
+
 def expected_by_chance(claims: int) -> str:
     """How many of so many verdicts would be "holds" if none of the claims were true: each is in about 2.5% at worst.
 
