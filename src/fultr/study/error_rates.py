@@ -2,13 +2,16 @@
 
 `python -m fultr.study.error_rates` prints the table of docs/experiments.md. A case is a claim with lines of which it is
 false (a null) or true (for power). Curves have noise of two kinds: each repeat lifts all lines alike, as their logging
-policy does, and each line by itself at every measured point.
+policy does, and each line by itself at every measured point. In some cases repeats also differ in how fast and how high
+a line rises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,17 +22,28 @@ from fultr.study.statistics import Measured
 ROUNDS = np.arange(0, 501, 10)
 SHARE = ROUNDS / 500
 SHARED, OWN = 0.02, 0.003  # standard deviations over repeats: of what all lines share, and of each point
-
-RISING = 0.5 + 0.1 * SHARE
-SATURATING = 0.5 + 0.1 * (1 - np.exp(-5 * SHARE))
-SLOWER = 0.5 + 0.1 * (1 - np.exp(-2.5 * SHARE))  # takes twice as long
-LOGARITHMIC = 0.5 + 0.1 * np.log10(1 + 9 * SHARE)  # gains .011 in the last quarter
+Curve: TypeAlias = Float64s | Callable[[Float64s], Float64s]  # at the measured rounds, or for every share of the rounds
 
 
-def levels_off(at: float) -> Float64s:
+def rises(share: Float64s) -> Float64s:
+    """Rises evenly to the end, and beyond."""
+    return 0.5 + 0.1 * share
+
+
+def saturates(share: Float64s) -> Float64s:
+    """Rises more and more slowly."""
+    return 0.5 + 0.1 * (1 - np.exp(-5 * share))
+
+
+def levels_off(at: float, share: Float64s = SHARE) -> Float64s:
     """Rises evenly up to a share of the rounds, and no further."""
-    return 0.5 + 0.1 * np.minimum(SHARE / at, 1)
+    return 0.5 + 0.1 * np.minimum(share / at, 1)
 
+
+RISING = rises(SHARE)
+SATURATING = saturates(SHARE)
+SLOWER = saturates(SHARE / 2)
+LOGARITHMIC = 0.5 + 0.1 * np.log10(1 + 9 * SHARE)  # gains .011 in the last quarter
 
 PLATEAU = levels_off(0.3)
 SLOW_PLATEAU = levels_off(0.6)
@@ -47,24 +61,36 @@ class Case:
         noise: of single lines, as a multiple of the usual.
         true: does the claim hold of the curves?
         about: in words.
+        speeds: standard deviation over repeats of the logarithm of a line's speed; curves must be functions.
+        alike: do all lines of a repeat have the same speed?
+        levels: standard deviation over repeats of each line's own level.
+        shown: what users of each line are shown in the rounds after the first, on average; the noise is the same.
     """
 
     claim: Claim
-    curves: Mapping[str, Float64s]
+    curves: Mapping[str, Curve]
     about: str
     true: bool = False
     noise: Mapping[str, float] | None = None
+    speeds: float = 0.0
+    alike: bool = False
+    levels: float = 0.0
+    shown: Float64s | None = None
 
     def drawn(self, repeats: int, random: np.random.Generator) -> dict[str, Measured]:
         """Lines with noise."""
         lift = SHARED * random.standard_normal((repeats, 1))
-        return {
-            name: Measured(
-                ROUNDS,
-                curve + lift + OWN * (self.noise or {}).get(name, 1.0) * random.standard_normal((repeats, ROUNDS.size)),
-            )
-            for name, curve in self.curves.items()
-        }
+        together = random.standard_normal((repeats, 1)) if self.alike else None
+        lines = {}
+        for name, curve in self.curves.items():
+            own = OWN * (self.noise or {}).get(name, 1.0) * random.standard_normal((repeats, ROUNDS.size))
+            if self.levels:
+                own += self.levels * random.standard_normal((repeats, 1))
+            if callable(curve):
+                faster = random.standard_normal((repeats, 1)) if together is None else together
+                curve = curve(SHARE * np.exp(self.speeds * faster))
+            lines[name] = Measured(ROUNDS, curve + lift + own, None if self.shown is None else self.shown + own[:, 1:])
+        return lines
 
     def rate(self, repeats: int, trials: int) -> float:
         """In what share of trials the claim is said to hold."""
@@ -73,8 +99,20 @@ class Case:
         return float(np.mean(held))
 
 
-def _case(about: str, claim: Claim, /, true: bool = False, noise: float = 1.0, **curves: Float64s) -> Case:
+def _case(about: str, claim: Claim, /, true: bool = False, noise: float = 1.0, **curves: Curve) -> Case:
     return Case(claim, curves, about, true, dict.fromkeys(curves, noise))
+
+
+def _varied(
+    about: str, claim: Claim, /, true: bool = False, noise: float = 1.0, alike: bool = False, **curves: Curve
+) -> Case:
+    """Each repeat has its own speed: ±20%."""
+    return Case(claim, curves, f"{about}, speeds vary", true, dict.fromkeys(curves, noise), 0.2, alike)
+
+
+def _showing(about: str, shown: Float64s, true: bool = False, noise: float = 1.0, levels: float = 0.0) -> Case:
+    """What users are shown is better or worse than by the first policy by so much on average."""
+    return Case(_NO_WORSE, {"a": RISING}, about, true, {"a": noise}, levels=levels, shown=shown)
 
 
 _ABOVE = Claim("a ends above b", "ends-above", ("a",), ("b",))
@@ -89,42 +127,63 @@ _CROSSES = Claim("a crosses b about 30%", "crosses", ("a",), ("b",), since=0.3)
 _SOONER = Claim("a is there sooner than b", "reaches-sooner", ("a",), ("b",))
 _HALF = Claim("a is there in half the rounds of b", "reaches-sooner", ("a",), ("b",), margin=0.5)
 _MORE = Claim("a to a2 matters more", "matters-more", ("a", "a2"), ("b", "b2"))
+_NO_WORSE = Claim("a shows no worse", "shows-no-worse", ("a",))
 _LATE = 0.55 + 0.1 * (SHARE - 0.7)  # crosses FLAT at 70%
 _EARLY = 0.55 + 0.1 * (SHARE - 0.1)
 _RIGHT = 0.55 + 0.1 * (SHARE - 0.3)
 
 _BARELY = levels_off(0.75) + 0.001 * np.clip((SHARE - 0.76) / 0.24, 0, 1)  # the first point after 75% is at 76%
+_ARRIVAL = -np.log(np.exp(-5) + 0.02) / 5  # when SATURATING is .002 below its end
+_STEEP = SATURATING[-1] - 0.002 + 0.6 * (SHARE - _ARRIVAL)  # is there at the same time
+_DIP = np.where(SHARE[1:] == 0.1, -0.005, 0.0)
+
+
+def _part_of(part: float, curve: Callable[[Float64s], Float64s], above: float = 0.0) -> Callable[[Float64s], Float64s]:
+    """A part of what a curve gains."""
+    return lambda share: 0.5 + above + part * (curve(share) - 0.5)
+
+
+_plateau, _slow_plateau = partial(levels_off, 0.3), partial(levels_off, 0.6)
+_above = _part_of(1.0, saturates, 0.01)
 
 CASES: tuple[Case, ...] = (
     _case("identical lines", _ABOVE, a=SATURATING, b=SATURATING),
+    _varied("identical lines", _ABOVE, a=saturates, b=saturates),
     _case("a .003 above", _ABOVE, True, a=SATURATING + 0.003, b=SATURATING),
     _case("identical lines, margin .01", _WELL, a=RISING, b=RISING),
     _case("identical plateaus, margin .01, four times the noise", _WELL, noise=4, a=PLATEAU, b=PLATEAU),
     _case("a .015 above, margin .01", _WELL, True, a=PLATEAU + 0.015, b=PLATEAU),
     _case("a exactly .01 above", _LITTLE, a=SATURATING + 0.01, b=SATURATING),
+    _varied("a exactly .01 above", _LITTLE, a=_above, b=saturates),
     _case("a .004 above", _LITTLE, True, a=SATURATING + 0.004, b=SATURATING),
     _case("exactly 80%", _PART, a=FLAT + 0.04, b=FLAT, c=FLAT + 0.05),
+    _varied("exactly 80%", _PART, a=_part_of(0.8, saturates), b=_part_of(0.0, saturates), c=saturates),
     _case("95%", _PART, True, a=FLAT + 0.0475, b=FLAT, c=FLAT + 0.05),
     _case("level throughout", _GROWS, a=FLAT),
     _case("levels off at 50% of the rounds", _GROWS, a=levels_off(0.5)),
     _case("levels off at 60%", _GROWS, a=SLOW_PLATEAU),
     _case("levels off at 75%", _GROWS, a=levels_off(0.75)),
     _case("levels off at 75%, four times the noise", _GROWS, noise=4, a=levels_off(0.75)),
+    _varied("levels off at 55%", _GROWS, a=partial(levels_off, 0.55)),
     _case("falls after 60%, but ends above its middle", _GROWS, a=FALLING),
     _case("gains exactly .001 in the last quarter", _GROWS, a=_BARELY),
     _case("gains .011 in the last quarter, as a logarithm does", _GROWS, True, a=LOGARITHMIC),
     _case("rises throughout", _GROWS, True, a=RISING),
     _case("identical lines", _LESS, a=RISING, b=RISING),
+    _varied("identical, saturating", _LESS, a=saturates, b=saturates),
     _case("a saturates, b rises", _LESS, True, a=SATURATING, b=RISING),
     _case("equal drops", _DROPS, a=FLAT, a2=FLAT - 0.01, a3=FLAT - 0.02, b=FLAT, b2=FLAT - 0.02),
     _case("a collapses in the middle", _DROPS, a=FLAT, a2=FLAT - 0.02, a3=FLAT, b=FLAT, b2=FLAT - 0.02),
     _case("equal drops, four times the noise", _DROPS, noise=4, a=FLAT, a2=FLAT, a3=FLAT, b=FLAT, b2=FLAT),
+    _varied("equal drops", _DROPS, a=_above, a2=saturates, a3=saturates, b=_above, b2=saturates),
     _case("b drops .02 more", _DROPS, True, a=FLAT, a2=FLAT - 0.01, a3=FLAT - 0.02, b=FLAT, b2=FLAT - 0.04),
     _case("equal noise", _NOISY, a=SATURATING, b=SATURATING),
+    _varied("equal noise", _NOISY, a=saturates, b=saturates),
     Case(_NOISY, {"a": SATURATING, "b": SATURATING}, "twice the noise", True, {"a": 2.0}),
     _case("identical lines", _CROSSES, a=FLAT, b=FLAT),
     _case("crosses at 70%", _CROSSES, a=_LATE, b=FLAT),
     _case("crosses at 10%", _CROSSES, a=_EARLY, b=FLAT),
+    _varied("identical, rising", _CROSSES, a=rises, b=rises),
     _case("crosses at 30%", _CROSSES, True, a=_RIGHT, b=FLAT),
     _case("identical, saturating", _SOONER, a=SATURATING, b=SATURATING),
     _case("identical plateaus", _SOONER, a=PLATEAU, b=PLATEAU),
@@ -134,10 +193,31 @@ CASES: tuple[Case, ...] = (
     _case("the same, four times the noise", _SOONER, noise=4, a=SLOW_PLATEAU, b=PLATEAU),
     _case("identical plateaus, four times the noise", _SOONER, noise=4, a=PLATEAU, b=PLATEAU),
     _case("a takes half as long to the same plateau", _SOONER, True, a=PLATEAU, b=SLOW_PLATEAU),
-    _case("a takes half as long, and ends .01 above", _SOONER, True, a=1.02 * PLATEAU - 0.01, b=SLOW_PLATEAU),
+    _case("a takes half as long, and ends .002 above", _SOONER, True, a=1.02 * PLATEAU - 0.01, b=SLOW_PLATEAU),
+    _case("a takes half as long, and ends .01 above", _SOONER, True, a=1.1 * PLATEAU - 0.05, b=SLOW_PLATEAU),
     _case("a takes exactly half as long", _HALF, a=PLATEAU, b=SLOW_PLATEAU),
+    _case("a rises steeply, and is there when b, saturating, is", _SOONER, a=_STEEP, b=SATURATING),
+    _varied("identical, saturating", _SOONER, a=saturates, b=saturates),
+    _varied("identical plateaus", _SOONER, a=_plateau, b=_plateau),
+    _varied("identical plateaus, a third of the noise", _SOONER, noise=1 / 3, a=_plateau, b=_plateau),
+    _varied("identical plateaus, four times the noise", _SOONER, noise=4, a=_plateau, b=_plateau),
+    _varied("identical plateaus, the same speed for both", _SOONER, alike=True, a=_plateau, b=_plateau),
+    _varied("identical, rising, a third of the noise", _SOONER, noise=1 / 3, a=rises, b=rises),
+    _varied("a takes twice as long to a plateau", _SOONER, a=_slow_plateau, b=_plateau),
+    _varied("a takes exactly half as long, a third of the noise", _HALF, noise=1 / 3, a=_plateau, b=_slow_plateau),
+    _varied("a takes half as long to the same plateau", _SOONER, True, a=_plateau, b=_slow_plateau),
+    _varied("a takes half as long, and ends .002 above", _SOONER, True, a=_part_of(1.02, _plateau), b=_slow_plateau),
+    _varied("a takes half as long, and ends .01 above", _SOONER, True, a=_part_of(1.1, _plateau), b=_slow_plateau),
+    Case(_SOONER, {"a": RISING, "b": RISING}, "identical, rising, levels vary by .005", levels=0.005),
     _case("equal gains", _MORE, a=FLAT, a2=FLAT + 0.02, b=FLAT, b2=FLAT + 0.02),
+    _varied("equal gains", _MORE, a=saturates, a2=_above, b=saturates, b2=_above),
     _case("a gains .01 more", _MORE, True, a=FLAT, a2=FLAT + 0.03, b=FLAT, b2=FLAT + 0.02),
+    _showing("exactly .005 worse in one round", _DIP),
+    _showing("exactly .005 worse in one round, four times the noise", _DIP, noise=4),
+    _showing("exactly .005 worse in one round, levels vary by .005", _DIP, levels=0.005),
+    _showing("exactly .005 worse in all rounds", 0 * _DIP - 0.005),
+    _showing("no different", 0 * _DIP, True),
+    _showing("better by up to .02", 0.02 * SHARE[1:], True),
 )
 
 
