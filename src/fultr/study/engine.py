@@ -50,6 +50,8 @@ def _timed(function: Callable[[Any], Any], i: int, task: Any) -> tuple[int, Any,
 
 
 def _in_processes(function: Callable[[Any], Any], tasks: Sequence[Any], workers: int) -> Finished[Any]:
+    # Data that a worker maps look like a leak of memory to joblib, which then starts another in its place.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs were given to the executor", UserWarning)
     parallel = Parallel(min(workers, len(tasks)), return_as="generator_unordered", batch_size=1)
     finished = parallel(delayed(_timed)(function, i, task) for i, task in enumerate(tasks))
     try:
