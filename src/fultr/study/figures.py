@@ -330,9 +330,10 @@ def _fill(axes: Axes, outcome: Outcome, panel: Panel, *, title: bool, first: boo
 
 
 def _legend_columns(entries: Sequence[Series]) -> tuple[int, int]:
-    """Columns of a legend, two if its entries are many and short, and lines of text in the longer one."""
-    if len(entries) > 4 and max(len(one.name) for one in entries) <= 17:
-        return 2, (len(entries) + 1) // 2
+    """Columns of a legend, two if its entries are many and fit side by side, and lines of text in the longer one."""
+    half = (len(entries) + 1) // 2
+    if len(entries) > 4 and sum(max(len(one.name) for one in part) for part in (entries[:half], entries[half:])) <= 24:
+        return 2, half
     return 1, sum(_entry(one).count("\n") + 1 for one in entries)
 
 
