@@ -27,6 +27,7 @@ from fultr.study.claims import Claim
 from fultr.study.experiment import Experiment, Line, Outcome, Panel, best_of, choose
 from fultr.study.experiment_files import packaged
 from fultr.study.figures import draw, draw_panel, hues, limits, panels_of, series, shades
+from fultr.study.missing import missing_parts
 from fultr.study.report import machine, results, versions, write_report
 from fultr.study.settings import RunSettings
 from fultr.study.statistics import Measured
@@ -38,7 +39,7 @@ ROUNDS = np.arange(0, 201, 10)
 GRID = (("client_rate", (0.001, 0.01, 0.1)), ("server_rate", (0.5, 1.0, 2.0)))
 
 
-def bias(repeats: int = 4, name: str = "bias", best: int = 4) -> list[Outcome]:
+def bias(repeats: int = 4, name: str = "bias", best: int = 4, steps: int = 0) -> list[Outcome]:
     """Two data sets; FedIPS surely above FedAvg, surely below λLinear, and about where "rival" is.
 
     Of the nine pairs of rates the one in the middle is the best, or another.
@@ -61,7 +62,7 @@ def bias(repeats: int = 4, name: str = "bias", best: int = 4) -> list[Outcome]:
         Claim("FedIPS is better than its rival", "ends-above", (names[1],), ("rival",)),
     )
     experiment = Experiment(
-        name, "Bias", "What bias does.", "1", ("A", "B"), tuple(lines), panels, claims, repeats=repeats
+        name, "Bias", "What bias does.", "1", ("A", "B"), tuple(lines), panels, claims, repeats, tuning_steps=steps
     )
     return [made_up(experiment, data, base, best) for data, base in (("A", 0.7), ("B", 0.5))]
 
@@ -261,6 +262,7 @@ def test_the_summary_says_what_every_line_reached_and_what_became_of_every_claim
     (claim,) = (line for line in lines if line.startswith("| FedIPS is better than FedAvg |"))
     assert claim.split("|")[2].startswith(f" **holds**: {gap.mean():+.4f} NDCG (+")
     assert r"| \|U\| = 2,500 | 0.5500" in "\n".join(lines)  # a bar would end a cell
+    assert lines[-1].startswith(f"If none of the claims were true, about {6 * 0.025:.1g} of these 6 verdicts")
 
 
 def test_the_machine_is_not_named():
@@ -307,12 +309,13 @@ def test_the_page_flags_rates_at_the_edge(page, tmp_path):
     assert flagged.count('<span class="edge">edge</span>') == 2 * 4 * 2
     for answer in ("holds", "does not hold", "inconclusive"):
         assert f"2 {answer} at the grid&#39;s edge" in flagged
-    assert "Tuned to the edge of the grid: FedIPS, γ\xa0=\xa02, FedAvg, γ\xa0=\xa02. Better rates may" in flagged
+    assert "Tuned to its edge: FedIPS, γ\xa0=\xa02, FedAvg, γ\xa0=\xa02. Better rates may" in flagged
+    assert '</span> holds</span> <span class="data">' not in flagged  # no badge says more than is known
 
 
-def with_a_wider_grid(rival_lift: float) -> Outcome:
+def with_a_wider_grid(rival_lift: float, repeats: int = 4) -> Outcome:
     """All rates are at the edge at first; a wider grid chooses larger ones, which lift FedAvg at γ = 2."""
-    first = bias(best=8)[0]
+    first = bias(best=8, steps=6)[0]
     outcome = replace(first, wider={}, wider_lines={})
     for name, choice in first.choices.items():
         if choice.at_edge:
@@ -320,12 +323,19 @@ def with_a_wider_grid(rival_lift: float) -> Outcome:
             tried = [*choice.grid, *more]
             outcome.wider[name] = best_of([rates for rates, _ in tried], [score for _, score in tried])
             lift = rival_lift if name == "FedAvg, γ = 2" else 0.0
-            outcome.wider_lines[name] = Measured(ROUNDS, first.lines[name].ndcg[:3] + lift)
+            outcome.wider_lines[name] = Measured(ROUNDS, first.lines[name].ndcg[:repeats] + lift)
     return outcome
 
 
-@pytest.mark.parametrize(("lift", "conclusion"), [(0.0, "holds, on a wider grid too"), (0.2, "depends on the grid")])
-def test_both_answers_stand_side_by_side(lift, conclusion, tmp_path):
+@pytest.mark.parametrize(
+    ("lift", "answer", "conclusion"),
+    [
+        (0.0, "holds", "holds, on a wider grid too"),
+        (0.2, "does not hold", "depends on the grid"),
+        (np.array([[-0.4], [0.6], [-0.4], [0.6]]), "inconclusive", "holds; inconclusive on a wider grid"),
+    ],
+)
+def test_both_answers_stand_side_by_side(lift, answer, conclusion, tmp_path):
     outcome = with_a_wider_grid(lift)
     widest = outcome.wider["FedAvg, γ = 2"]
     assert (widest.rates, widest.at_edge) == ({"client_rate": 0.1, "server_rate": 4.0}, ("server_rate",))
@@ -337,17 +347,34 @@ def test_both_answers_stand_side_by_side(lift, conclusion, tmp_path):
         "holds", ("FedIPS, γ = 2", "FedAvg, γ = 2"), conclusion,
     )  # fmt: skip
     assert verdict.wider is not None
-    assert "over 3 repeats; rates chosen on one other repeat" in verdict.wider.test
+    assert "over 4 repeats; rates chosen on one other repeat" in verdict.wider.test
     write_report([outcome], tmp_path, took="")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert f'<span class="edge">{conclusion}</span>' in page
-    assert '<span class="data">with a wider grid</span>' in page
+    assert f'</span> {conclusion}</span> <span class="data">A</span>' in page
+    assert f'</span> {answer}</span> <span class="data">with a wider grid</span>' in page
+    summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert f"| **{conclusion}**; as the grid stands holds: +0.0" in summary
+    assert f"; wider grid {answer}: " in summary
     told = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["results"][0]
     assert told["verdicts"][0]["conclusion"] == conclusion
-    assert told["verdicts"][0]["wider"]["answer"] == ("holds" if lift == 0 else "does not hold")
+    assert told["verdicts"][0]["wider"]["answer"] == answer
     assert told["lines"]["FedAvg, γ = 2"]["wider"]["choice"]["rates"]["server_rate"] == 4.0
     assert table([outcome])[0] == ["NDCG@5, test queries", "A", "A, wider grid"]
     assert table([outcome])[6][2] == "–"  # not tuned
+
+
+@pytest.mark.parametrize(("tried", "repeats"), [(False, 4), (True, 3)])
+def test_a_wider_grid_whose_runs_are_not_all_finished_says_so(tried, repeats, tmp_path):
+    """Its rates are not chosen yet, or are chosen and measured in 3 of 4 repeats, in which the answer is another."""
+    outcome = with_a_wider_grid(0.2, repeats)
+    if not tried:
+        outcome = replace(outcome, wider={}, wider_lines={})
+    verdict = outcome.verdicts()[0]
+    assert (verdict.conclusion, verdict.unfinished) == ("holds; wider grid unfinished", verdict.edges)
+    assert missing_parts(outcome) == ["the wider grids of 4 lines are unfinished"]
+    write_report([outcome], tmp_path, took="")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "The runs of a wider grid are not all finished: FedIPS, γ" in page
 
 
 def test_a_wider_grid_that_ends_at_its_edge_too_settles_nothing():
@@ -355,10 +382,11 @@ def test_a_wider_grid_that_ends_at_its_edge_too_settles_nothing():
     assert verdict.conclusion == "holds at the grid's edge"
     assert verdict.wider is not None
     assert verdict.wider.edges == ("FedIPS, γ = 2", "FedAvg, γ = 2")
+    assert with_a_wider_grid(0.2).verdicts()[0].conclusion == "depends on the grid"
 
 
 def test_a_choice_that_a_wider_grid_confirms_is_at_no_edge():
-    first = bias(best=8)[0]
+    first = bias(best=8, steps=6)[0]
     wider = {name: replace(choice, at_edge=()) for name, choice in first.choices.items()}
     assert [verdict.conclusion for verdict in replace(first, wider=wider).verdicts()] == [
         "holds", "does not hold", "inconclusive",
@@ -374,7 +402,15 @@ def test_lines_that_were_not_run_are_left_out_and_claims_about_them_say_so(tmp_p
     assert answers == ["holds", "does not hold", "not run"]
     assert first.verdicts()[2].detail == "rival was not run."
     assert "over 3 repeats" in second.verdicts()[1].test
-    write_report([first, second], tmp_path, took="")
+    first, second = (replace(one, experiment=replace(one.experiment, repeats=100)) for one in (first, second))
+    write_report([first, second], tmp_path, took="", notes=["Not run yet: bias [A]: 2 of 6 lines are missing"])
+    page, summary = ((tmp_path / name).read_text(encoding="utf-8") for name in ("report.html", "summary.md"))
+    for text in (page, summary):
+        assert "Not run yet: bias [A]: 2 of 6 lines are missing." in text
+        assert "100 repeats" not in text
+    assert "means over 3 to 4 repeats" in page
+    assert "Means ± standard errors over 3 to 4 repeats. Rates were chosen on the validation queries of one" in summary
+    first, second = (replace(one, experiment=replace(one.experiment, repeats=4)) for one in (first, second))
     rows = table([first, second])
     assert [row[1] for row in rows if row[0] == "rival"] == ["–"]
     assert [row[2].endswith("(3 repeats)") for row in rows[1:]] == [False, False, False, False, True, False]

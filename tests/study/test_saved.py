@@ -19,6 +19,7 @@ from fultr.study.saved import Saved
 from fultr.study.settings import RunSettings
 from fultr.study.store import Source, Store, Task, run_key
 
+RESULTS = Path(__file__).parents[2] / "results"
 FILE = """\
 title = "Small"
 repeats = 3
@@ -156,6 +157,40 @@ def test_finished_runs_of_an_unfinished_experiment_are_saved(done, tmp_path):
     assert outcome.lines["refreshed"].numbers == (0, 2)
     assert outcome.lines["FedIPS"].numbers == (0, 1, 2)
     assert save(experiment(folder), whole, tmp_path / "results") == 1  # what was missing
+
+
+def test_what_is_missing_is_said_on_the_terminal_the_page_and_the_summary(done, tmp_path, capsys):
+    """An experiment without a file, a data set without runs, lines of other settings, and runs that nothing uses."""
+    folder, _ = done
+    changed = FILE.replace("refresh = 3", "refresh = 2")
+    more = changed.replace("repeats = 3", 'repeats = 3\ndata = ["synthetic-yahoo", "synthetic"]')
+    (tmp_path / "small.toml").write_text(more, encoding="utf-8")
+    (tmp_path / "other.toml").write_text(FILE, encoding="utf-8")
+    saved = (tmp_path / "small.toml", tmp_path / "other.toml", "--from", folder / "results")
+    assert fultr("reproduce", *saved, "--out", tmp_path / "out") == 0
+    wanted = [
+        "Not run yet: small [synthetic-yahoo]: all lines are missing",
+        "Not run yet: small [synthetic]: 1 of 3 lines is missing",
+        "Not run yet: other: all of it",
+        "Left out: small: 3 saved runs of other settings or repeats than asked for",
+    ]
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(("Not run", "Left"))] == wanted
+    for name in ("report.html", "summary.md"):
+        text = (tmp_path / "out" / name).read_text(encoding="utf-8")
+        assert all(line in text for line in wanted)
+    assert json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))["notes"] == wanted
+
+
+def test_saved_runs_of_an_experiment_that_is_not_known_are_mentioned(done, tmp_path, capsys):
+    """Without names, the experiments that come with fultr are judged; here one of them in three repeats of many."""
+    folder, _ = done
+    shutil.copy(RESULTS / "trees.parquet", tmp_path)
+    shutil.copy(folder / "results" / "small.parquet", tmp_path)
+    assert fultr("reproduce", "--from", tmp_path, "--repeats", 100, "--out", tmp_path / "out") == 0
+    told = capsys.readouterr().err
+    assert "Left out: small: give its TOML file" in told
+    assert "Not run yet: trees [synthetic]: some lines have 10 of 100 repeats" in told
+    assert "Mean ± standard error over 10 repeats." in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_change_of_one_line_leaves_the_runs_of_the_others(done, tmp_path):

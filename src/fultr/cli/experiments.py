@@ -24,7 +24,7 @@ from fultr.cli.options import (
     settings_options,
     workers_option,
 )
-from fultr.cli.outcomes import announce, list_experiments, missing_runs, print_outcomes, show_status, tally, took
+from fultr.cli.outcomes import announce, list_experiments, print_outcomes, show_status, tally, took
 from fultr.cli.stopping import resumable
 from fultr.core.errors import FultrError
 from fultr.study.settings import RunSettings
@@ -192,20 +192,22 @@ def reproduce(
     saved = origin or check
     if saved is not None:
         there = saved_experiments(saved)
-        known = _chosen(what or ("all",), figure)
+        known = _chosen(what or (() if figure else ("all",)), figure)
+        named = bool(what or figure)
+        if not any(experiment.name in there for experiment in known):
+            asked = ", ".join(experiment.name for experiment in known) if named else "any known experiment"
+            raise FultrError(f"{saved}: has no runs of {asked}")
         chosen = _resized(
-            [experiment for experiment in known if experiment.name in there],
+            [experiment for experiment in known if named or experiment.name in there],
             quick=quick, repeats=repeats, rounds=rounds, seed=None if check else seed,
         )  # fmt: skip
-        if not chosen:
-            named = ", ".join(experiment.name for experiment in known) if what or figure else "any known experiment"
-            raise FultrError(f"{saved}: has no runs of {named}")
+        unknown = [] if named else sorted(set(there) - {experiment.name for experiment in known})
         plan = Plan(chosen, folder, saved=saved, from_saved=True)
         given = [_source(text, fold, merge, sentinel) for text in sources]
         if check is not None:
             check_saved(plan, given, sample or SAMPLE, seed, as_json=as_json)
         else:
-            _judge_finished(plan, as_json=as_json, save=save)
+            _judge_finished(plan, as_json=as_json, save=save, unknown=unknown)
         return
     if not what and figure is None:
         if not listing:
@@ -311,12 +313,13 @@ def _do(plan: Plan, *, as_json: bool, save: Path | None = None) -> None:
     if not as_json:
         announce(plan)
     with resumable(lambda: f"finished runs are kept in {plan.folder}, and the same command resumes"):
-        outcomes, written = _performed(plan, save)
-    _print_all(plan, outcomes, written, as_json=as_json)
+        outcomes, notes, written = _performed(plan, save)
+    _print_all(plan, outcomes, notes, written, as_json=as_json)
 
 
-def _judge_finished(plan: Plan, *, as_json: bool, save: Path | None) -> None:
-    """Write the report and print what was found, by the runs that are finished."""
+def _judge_finished(plan: Plan, *, as_json: bool, save: Path | None, unknown: Sequence[str] = ()) -> None:
+    """Write the report and print what was found, by the runs that are finished; some saved ones may be `unknown`."""
+    from fultr.study.missing import left_out, missing_runs
     from fultr.study.report import write_report
     from fultr.study.reproduce import outcomes as finished_outcomes
     from fultr.study.reproduce import save as save_runs
@@ -324,38 +327,44 @@ def _judge_finished(plan: Plan, *, as_json: bool, save: Path | None) -> None:
     with working("Judging and drawing"):
         outcomes = [outcome for experiment in plan.experiments for outcome in finished_outcomes(experiment, plan)]
         if not outcomes:
-            raise FultrError(f"{plan.saved if plan.from_saved else plan.folder}: no finished runs of these experiments")
+            place = plan.saved if plan.from_saved else plan.folder
+            raise FultrError(f"{place}: no finished runs of these experiments with these settings")
         where = f"are from {plan.saved}" if plan.from_saved else "were in the store"
-        written = write_report(outcomes, plan.folder, took=f"Nothing was run: all runs {where}.")
+        notes = missing_runs(plan, outcomes)
+        if plan.from_saved:
+            notes += [*left_out(plan), *(f"Left out: {name}: give its TOML file, to judge it too" for name in unknown)]
+        written = write_report(outcomes, plan.folder, took=f"Nothing was run: all runs {where}.", notes=notes)
     if save is not None:
         for experiment in plan.experiments:
             say(f"{experiment.name}: {save_runs(experiment, plan, save):,} runs are new in {save}")
-    _print_all(plan, outcomes, written, as_json=as_json)
+    _print_all(plan, outcomes, notes, written, as_json=as_json)
 
 
-def _print_all(plan: Plan, outcomes: list[Outcome], written: list[Path], *, as_json: bool) -> None:
+def _print_all(plan: Plan, outcomes: list[Outcome], notes: list[str], written: list[Path], *, as_json: bool) -> None:
     from fultr.study.report import results
 
     if as_json:
-        print_json({**results(outcomes), "files": [str(path) for path in written]})
+        print_json({**results(outcomes, notes), "files": [str(path) for path in written]})
         return
     for experiment in plan.experiments:
         found = [outcome for outcome in outcomes if outcome.experiment.name == experiment.name]
         if found:
             print_outcomes(found)
-            for line in missing_runs(found):
-                say(f"Not run yet: {line}")
+    for line in notes:
+        say(line)
     print(folded(tally([verdict for outcome in outcomes for verdict in outcome.verdicts()])))
     say(f"Report: {written[0]}  (figures, curves, tuning and results are beside it)")
 
 
-def _performed(plan: Plan, save: Path | None) -> tuple[list[Outcome], list[Path]]:
-    """The outcomes, and the files of the report; it is written on the way too, for those who cannot wait."""
+def _performed(plan: Plan, save: Path | None) -> tuple[list[Outcome], list[str], list[Path]]:
+    """The outcomes, what is missing, the report's files; it is written on the way too, for those who cannot wait."""
+    from fultr.study.missing import missing_runs
     from fultr.study.report import write_report
     from fultr.study.reproduce import Progress, reproduce
     from fultr.study.reproduce import save as save_runs
 
     outcomes: list[Outcome] = []
+    notes: list[str] = []
     written: list[Path] = []
     progress = Progress()
     next_report = time.monotonic()
@@ -372,6 +381,8 @@ def _performed(plan: Plan, save: Path | None) -> tuple[list[Outcome], list[Path]
                 save_runs(experiment, plan, save)
             begun = time.monotonic()
             if i == len(plan.experiments) or begun >= next_report:
-                written = write_report(outcomes, plan.folder, took=took(progress, plan))
+                notes = missing_runs(replace(plan, experiments=plan.experiments[:i]), outcomes)
+                notes += [f"Still to come: {later.name}" for later in plan.experiments[i:]]
+                written = write_report(outcomes, plan.folder, took=took(progress, plan), notes=notes)
                 next_report = begun + _REPORT_PAUSE * (time.monotonic() - begun)
-    return outcomes, written
+    return outcomes, notes, written

@@ -85,20 +85,6 @@ def tally(verdicts: list[Verdict]) -> str:
     return f"Verdicts: {', '.join(counts)}. {chance if judged > 1 else ''}".rstrip()
 
 
-def missing_runs(outcomes: list[Outcome]) -> list[str]:
-    """What an experiment has not run yet, in words, one line a data set."""
-    said = []
-    for outcome in outcomes:
-        experiment, lines = outcome.experiment, outcome.lines
-        least = min(len(line.ndcg) for line in lines.values())
-        absent = len(experiment.lines) - len(lines)
-        parts = [f"{absent} of {len(experiment.lines)} lines are missing"] if absent else []
-        parts += [f"some lines have {least} of {experiment.repeats} repeats"] if least < experiment.repeats else []
-        if parts:
-            said.append(f"{experiment.name} [{outcome.data}]: {'; '.join(parts)}")
-    return said
-
-
 def announce(plan: Plan) -> None:
     """Say how much there is to do, and about how long it takes, before it starts."""
     from fultr.core.threads import default_threads

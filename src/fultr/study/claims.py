@@ -80,6 +80,7 @@ class Verdict:
         detail: one sentence with the figures.
         edges: the lines that were tuned to the edge of their grid, so that better rates may lie beyond it.
         wider: the verdict with the rates that a wider grid chooses for these lines; None if that was not tried.
+        unfinished: those of the lines that a wider grid is to be tried for, and not all runs of it are finished.
 
     >>> claim = Claim("It grows to the end", "keeps-growing", ("FedIPS",))
     >>> verdict = Verdict(claim, "holds", 0.02, 0.01, 0.03, "NDCG", "by eye", float("nan"), "FedIPS grows.")
@@ -98,6 +99,7 @@ class Verdict:
     detail: str
     edges: tuple[str, ...] = ()
     wider: Verdict | None = None
+    unfinished: tuple[str, ...] = ()
 
     @property
     def conclusion(self) -> str:
@@ -105,14 +107,21 @@ class Verdict:
 
         >>> claim = Claim("It grows to the end", "keeps-growing", ("FedIPS",))
         >>> wider = Verdict(claim, "inconclusive", 0.0, -0.01, 0.01, "NDCG", "by eye", 1.0, "FedIPS grows.")
-        >>> Verdict(claim, "holds", 0.02, 0.01, 0.03, "NDCG", "by eye", 0.1, "", ("FedIPS",), wider).conclusion
-        'depends on the grid'
+        >>> first = Verdict(claim, "holds", 0.02, 0.01, 0.03, "NDCG", "by eye", 0.1, "", ("FedIPS",), wider)
+        >>> first.conclusion
+        'holds; inconclusive on a wider grid'
         """
         if not self.edges:
             return self.answer
-        if self.wider is None or self.wider.edges:
+        if self.unfinished:
+            return f"{self.answer}; wider grid unfinished"
+        if self.wider is None or (self.wider.answer == self.answer and self.wider.edges):
             return f"{self.answer} at the grid's edge"
-        return f"{self.answer}, on a wider grid too" if self.wider.answer == self.answer else "depends on the grid"
+        if self.wider.answer == self.answer:
+            return f"{self.answer}, on a wider grid too"
+        if {self.answer, self.wider.answer} == {"holds", "does not hold"}:
+            return "depends on the grid"
+        return f"{self.answer}; {self.wider.answer} on a wider grid"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON: a number that is NaN or infinite is None."""

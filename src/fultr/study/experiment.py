@@ -227,6 +227,19 @@ class Outcome:
                 found[name] = choice.at_edge
         return found
 
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """The lines that a wider grid is to be tried for, and not all runs of it are finished."""
+        wanted = len(self.experiment.wider_repeats)
+        return tuple(
+            name
+            for name, choice in self.choices.items()
+            if choice.at_edge
+            and self.experiment.tuning_steps
+            and (name not in self.wider or self.wider[name].rates != choice.rates)
+            and (name not in self.wider_lines or len(self.wider_lines[name].ndcg) < wanted)
+        )
+
     def verdicts(self) -> list[Verdict]:
         """The answer to each of the experiment's claims, by the grid as it is, and where it matters by a wider one."""
         return [self._verdict(claim) for claim in self.experiment.claims]
@@ -243,4 +256,5 @@ class Outcome:
             best = {name: self.wider_lines.get(name, self.lines[name]) for name in names}
             open_ended = tuple(name for name in edges if self.wider[name].at_edge)
             wider = replace(judge_paired(claim, best, chosen_on), edges=open_ended)
-        return replace(verdict, edges=edges, wider=wider)
+        unfinished = tuple(name for name in edges if name in self.unfinished)
+        return replace(verdict, edges=edges, wider=wider, unfinished=unfinished)

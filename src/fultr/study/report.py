@@ -27,7 +27,7 @@ from fultr.study.claims import Verdict
 from fultr.study.experiment import RATES, Choice, Experiment, Line, Outcome, Panel
 from fultr.study.figures import draw, draw_panel, metric, panels_of, series
 from fultr.study.statistics import Measured, estimate, expected_by_chance
-from fultr.study.summary import WIDER, effect_and_interval, markdown, table
+from fultr.study.summary import WIDER, effect_and_interval, markdown, more, repeats_of, span, table
 
 _RATES = tuple(name for names in RATES.values() for name in names)
 _RATE_NAMES = {
@@ -43,13 +43,14 @@ _BADGES = {  # for each answer: its style, its symbol, and the words that count 
 }
 
 
-def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str) -> list[Path]:
+def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str, notes: Sequence[str] = ()) -> list[Path]:
     """Write page, summary, results.json, tables and figures to a folder; each appears whole or not at all.
 
     Args:
         outcomes: of one or several experiments, each on one or several data sets.
         folder: created if missing; files of the same names are replaced.
         took: how long it took, in words.
+        notes: sentences on what is missing.
 
     Returns:
         The files, the page first.
@@ -66,9 +67,9 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str) -> lis
     contents["tuning.csv"] = _csv(_tuning(ordered))
     contents["curves.parquet"] = _parquet(curves)
     contents["curves.csv"] = _csv(zip(*([name, *values] for name, values in curves.items()), strict=True))
-    contents["results.json"] = _json(results(ordered))
-    contents["summary.md"] = markdown(list(experiments.values())).encode()
-    contents["report.html"] = _page(list(experiments.values()), took).encode()
+    contents["results.json"] = _json(results(ordered, notes))
+    contents["summary.md"] = markdown(list(experiments.values()), notes).encode()
+    contents["report.html"] = _page(list(experiments.values()), took, notes).encode()
     make_folder(folder / "figures")
     for path, content in contents.items():
         with written_whole(folder / path) as temporary:
@@ -165,11 +166,12 @@ def asked(experiment: Experiment, fingerprints: Sequence[str]) -> dict[str, Any]
     return {**experiment.configuration(), "fingerprints": list(fingerprints)}
 
 
-def results(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def results(outcomes: Sequence[Outcome], notes: Sequence[str] = ()) -> dict[str, Any]:
     """What was asked and what was found, without the curves, ready for JSON: the same on every run."""
     return {
         "asked": [asked(outcome.experiment, outcome.fingerprints) for outcome in outcomes],
         "results": [_result(outcome) for outcome in outcomes],
+        "notes": list(notes),
         "versions": versions(),
     }
 
@@ -214,7 +216,7 @@ def _line(line: Line, measured: Measured, choice: Choice | None) -> dict[str, An
 # The page.
 
 
-def _page(experiments: list[list[Outcome]], took: str) -> str:
+def _page(experiments: list[list[Outcome]], took: str, notes: Sequence[str]) -> str:
     first = [group[0].experiment for group in experiments]
     claims = [  # each with its verdict on every data set
         (
@@ -229,6 +231,7 @@ def _page(experiments: list[list[Outcome]], took: str) -> str:
     return page_template("fultr.study", "report.html").render(
         title=first[0].title if len(first) == 1 else f"{len(first)} experiments in federated unbiased learning to rank",
         lead=_lead(experiments),
+        notes=notes,
         counts=_counts(found),
         claims=claims,
         verdicts=judged,
@@ -252,27 +255,21 @@ def _counts(verdicts: Sequence[Verdict]) -> list[tuple[str, str, int, str]]:
 
 def _lead(experiments: list[list[Outcome]]) -> str:
     data = list(dict.fromkeys(outcome.data for group in experiments for outcome in group))
-    repeats = sorted({len(line.ndcg) for group in experiments for outcome in group for line in outcome.lines.values()})
-    chosen = sorted({group[0].experiment.tuning_repeats for group in experiments if group[0].choices})
+    repeats = sorted({number for group in experiments for number in repeats_of(group)})
+    chosen = sorted({group[0].experiment.tuning_repeats for group in experiments if any(one.choices for one in group)})
     names = " and ".join(filter(None, (", ".join(data[:-1]), data[-1])))
-    span = " to ".join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))
     return (
-        f"NDCG on the test queries of {names}. Number of repeats: {span}; repeats differ in the sample of queries that "
-        "the logging policy was trained on, and in the users, their queries and their clicks."
-        + (f" Learning rates were chosen on the validation queries of {_more(chosen)}." if chosen else "")
+        f"NDCG on the test queries of {names}. Number of repeats: {span(repeats)}; repeats differ in the sample of "
+        "queries that the logging policy was trained on, and in the users, their queries and their clicks."
+        + (f" Learning rates were chosen on the validation queries of {more(chosen)}." if chosen else "")
         + (" Intervals do not cover how that choice turned out." if chosen else "")
     )
 
 
-def _more(repeats: Sequence[int]) -> str:
-    span = " to ".join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))
-    return "one more repeat" if span == "1" else f"{span} more repeats"
-
-
 def _verdict(data: str, verdict: Verdict) -> dict[str, Any]:
     style, symbol, *_ = _BADGES[verdict.answer]
-    if verdict.edges and (verdict.wider is None or verdict.wider.answer != verdict.answer or verdict.wider.edges):
-        style = "unsure"
+    if verdict.conclusion not in (verdict.answer, f"{verdict.answer}, on a wider grid too"):
+        style, symbol = "unsure", "!"
     effect, interval = effect_and_interval(verdict)
     p = verdict.p_value
     return {
@@ -287,6 +284,7 @@ def _verdict(data: str, verdict: Verdict) -> dict[str, Any]:
         "detail": verdict.detail,
         "conclusion": verdict.conclusion,
         "edges": ", ".join(verdict.edges),
+        "unfinished": ", ".join(verdict.unfinished),
         "wider": None if verdict.wider is None else _verdict(data, verdict.wider),
     }
 
@@ -299,6 +297,7 @@ def _section(outcomes: Sequence[Outcome], number: int) -> dict[str, Any]:
     return {
         "id": f"experiment-{number}",
         "experiment": experiment,
+        "repeats": span(repeats_of(outcomes)),
         "rows": [
             (outcome.data, [_panel(outcome, panel, f"p{number}-{row}-{i}-") for i, panel in enumerate(panels)])
             for row, outcome in enumerate(outcomes)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fultr.study.claims import Verdict
 from fultr.study.experiment import Experiment, Outcome
 from fultr.study.figures import metric
-from fultr.study.statistics import Measured, estimate
+from fultr.study.statistics import Measured, estimate, expected_by_chance
 
 WIDER = "wider grid"
 _EFFECTS = {"NDCG": "{:+.4f}", "times": "{:.2f}", "of the way": "{:.0%}"}
@@ -53,15 +53,52 @@ def effect_and_interval(verdict: Verdict) -> tuple[str, str]:
     return effect, interval
 
 
-def markdown(experiments: Sequence[Sequence[Outcome]]) -> str:
-    """A section for each experiment, given with its outcomes on all data sets."""
-    return "\n".join(_section(outcomes) for outcomes in experiments)
+def repeats_of(outcomes: Sequence[Outcome]) -> list[int]:
+    """The numbers of repeats that lines of an experiment have, ascending."""
+    return sorted({len(line.ndcg) for outcome in outcomes for line in outcome.lines.values()})
+
+
+def span(numbers: Sequence[int]) -> str:
+    """The first and the last of some numbers.
+
+    >>> span([3, 5, 10]), span([3])
+    ('3 to 10', '3')
+    """
+    return " to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+
+
+def more(repeats: Sequence[int]) -> str:
+    """So many repeats in addition, in words.
+
+    >>> more([1]), more([1, 5])
+    ('one more repeat', '1 to 5 more repeats')
+    """
+    return "one more repeat" if span(repeats) == "1" else f"{span(repeats)} more repeats"
+
+
+def markdown(experiments: Sequence[Sequence[Outcome]], notes: Sequence[str] = ()) -> str:
+    """A section for each experiment, given with its outcomes on all data sets.
+
+    Before them stands what is missing, after them how many verdicts would be "holds" by chance.
+    """
+    missing = ["".join(f"- {line}.\n" for line in notes)] if notes else []
+    verdicts = [verdict for group in experiments for outcome in group for verdict in outcome.verdicts()]
+    judged = sum(verdict.answer != "not run" for verdict in verdicts)
+    chance = f"If none of the claims were true, about {expected_by_chance(judged)} of these {judged} verdicts would "
+    last = [f"{chance}still be “holds”.\n"] if judged > 1 else []
+    return "\n".join([*missing, *(_section(outcomes) for outcomes in experiments), *last])
 
 
 def _section(outcomes: Sequence[Outcome]) -> str:
     experiment = outcomes[0].experiment
     parts = [f"## {experiment.title}", experiment.about.strip(), f"`fultr reproduce {experiment.name}`"]
     parts.append(_as_markdown(table(outcomes)))
+    repeats = span(repeats_of(outcomes))
+    said = "A single repeat." if repeats == "1" else f"Means ± standard errors over {repeats} repeats."
+    if any(outcome.choices for outcome in outcomes):
+        said += f" Rates were chosen on the validation queries of {more([experiment.tuning_repeats])}; intervals do "
+        said += "not cover how that choice turned out."
+    parts.append(said)
     verdicts = [outcome.verdicts() for outcome in outcomes]
     if experiment.claims:
         heads = ["claim", *(outcome.data for outcome in outcomes)]
@@ -73,9 +110,10 @@ def _section(outcomes: Sequence[Outcome]) -> str:
 def _said(verdict: Verdict) -> str:
     if verdict.answer == "not run":
         return "–"
-    return f"**{verdict.conclusion}**{_in_figures(verdict)}" + (
-        f"; {WIDER}{_in_figures(verdict.wider)}" if verdict.wider else ""
-    )
+    if not verdict.edges:
+        return f"**{verdict.conclusion}**{_in_figures(verdict)}"
+    wider = f"; {WIDER} {verdict.wider.answer}{_in_figures(verdict.wider)}" if verdict.wider else ""
+    return f"**{verdict.conclusion}**; as the grid stands {verdict.answer}{_in_figures(verdict)}{wider}"
 
 
 def _in_figures(verdict: Verdict) -> str:
