@@ -28,7 +28,8 @@ from fultr.study.experiment import Experiment, Line, Outcome, Panel, best_of, ch
 from fultr.study.experiment_files import packaged
 from fultr.study.figures import draw, draw_panel, hues, limits, panels_of, series, shades
 from fultr.study.missing import missing_parts
-from fultr.study.report import machine, results, versions, write_report
+from fultr.study.origins import Origin, machine, versions
+from fultr.study.report import results, write_report
 from fultr.study.settings import RunSettings
 from fultr.study.statistics import Measured
 from fultr.study.summary import markdown, table
@@ -169,8 +170,8 @@ def test_tuning_lists_the_whole_grid_and_what_was_chosen(report):
 
 def test_results_hold_means_errors_settings_and_verdicts(report):
     stored = json.loads((report / "results.json").read_text(encoding="utf-8"))
-    assert stored["versions"] == versions()
-    assert {"python", "fultr", "numpy", "numba", "scipy", "joblib", "pyarrow"} == set(stored["versions"])
+    assert stored["judged_with"] == versions()
+    assert {"python", "fultr", "numpy", "numba", "scipy", "joblib", "pyarrow"} == set(stored["judged_with"])
     assert [(r["experiment"], r["data"]) for r in stored["results"]] == [("bias", "A"), ("bias", "B"), ("clients", "A")]
     final = bias()[1].lines["rival"].final
     line = stored["results"][1]["lines"]["rival"]
@@ -263,6 +264,20 @@ def test_the_summary_says_what_every_line_reached_and_what_became_of_every_claim
     assert claim.split("|")[2].startswith(f" **holds**: {gap.mean():+.4f} NDCG (+")
     assert r"| \|U\| = 2,500 | 0.5500" in "\n".join(lines)  # a bar would end a cell
     assert lines[-1].startswith(f"If none of the claims were true, about {6 * 0.025:.1g} of these 6 verdicts")
+
+
+def test_what_computed_the_runs_is_told_apart_from_what_judged_them(tmp_path):
+    outcomes = bias()
+    outcomes[0].origins.update({Origin("0.1.0", "another processor"): 1200, Origin("0.2.0"): 3})
+    outcomes[1].origins.update({Origin("0.2.0"): 4})
+    write_report(outcomes, tmp_path, took="")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for said in ("1,200 runs by fultr 0.1.0 on another processor", "7 runs by fultr 0.2.0 on a platform that was not"):
+        assert f"<dt>computed</dt><dd>{said}" in page
+    assert page.index("1,200 runs by") < page.index("Judged and drawn with") < page.index(machine()["processor"])
+    told = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert told["judged_with"] == versions()
+    assert told["results"][1]["computed_by"] == [{"fultr": "0.2.0", "platform": "", "runs": 4}]
 
 
 def test_the_machine_is_not_named():

@@ -6,16 +6,20 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fultr.cli.main import main
 from fultr.core.errors import FultrError
 from fultr.study.experiment import Experiment, Outcome
 from fultr.study.experiment_files import read_experiment
+from fultr.study.origins import Origin, this_origin
 from fultr.study.reproduce import Plan, outcomes, reproduce, save
-from fultr.study.saved import Saved
+from fultr.study.saved import Saved, SavedRun
 from fultr.study.settings import RunSettings
 from fultr.study.store import Source, Store, Task, run_key
 
@@ -108,20 +112,48 @@ def test_the_command_redraws_the_figure_and_the_verdicts(done, tmp_path, capsys)
         assert (tmp_path / "again" / name).read_bytes() == (folder / "out" / name).read_bytes(), name
 
 
+def test_runs_keep_what_computed_them_wherever_they_are_saved(done, tmp_path, capsys):
+    folder, _ = done
+    runs = Saved.read(folder / "results", "small").runs
+    assert {run.result.origin for run in runs.values()} == {this_origin()}
+    older = Origin("0.1.0", "another processor")
+    Saved(tmp_path / "old" / "small.parquet").add(
+        replace(run, result=replace(run.result, origin=older)) for run in runs.values()
+    )
+    options = ("--from", tmp_path / "old", "--save", tmp_path / "new", "--out", tmp_path / "out")
+    assert fultr("reproduce", folder / "small.toml", *options) == 0
+    assert {run.result.origin for run in Saved.read(tmp_path / "new", "small").runs.values()} == {older}
+    told = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert told["results"][0]["computed_by"] == [{"fultr": "0.1.0", "platform": "another processor", "runs": len(runs)}]
+
+
 def test_a_sample_is_computed_again_and_a_forged_run_is_found(done, tmp_path, capsys):
     folder, _ = done
     file, results = folder / "small.toml", folder / "results"
     assert fultr("reproduce", file, "--check", results, "--sample", 4, "--seed", 1, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert [one["difference"] for one in told["checked"]] == [0.0] * 4
-    saved = Saved.read(results, "small")
-    forged = {
-        key: replace(run, result=replace(run.result, ndcg={run.split: run.result.ndcg[run.split] + 0.01}))
-        for key, run in saved.runs.items()
-    }
-    Saved(tmp_path / "small.parquet").add(forged.values())
-    assert fultr("reproduce", file, "--check", tmp_path, "--sample", 1) == 1
-    assert "NOT the same" in capsys.readouterr().out
+    runs = Saved.read(results, "small").runs.values()
+    for name, number, off, origin, said in (
+        ("a", 1, 1e-15, this_origin(), "NOT the same"),
+        ("b", 1, 9e-4, Origin("0.3.0"), "rounding, if it was on another platform, which was not recorded"),
+        ("c", 1, 9e-4, replace(this_origin(), platform="another"), "as rounding may by another platform"),
+        ("d", 1, 9e-4, replace(this_origin(), fultr="0.1.0"), "as rounding may by another version"),
+        ("e", 3, 9e-4, Origin("0.3.0"), "in the same direction, which rounding would not do: they are NOT the same"),
+        ("f", 1, 0.02, Origin("0.3.0"), "NOT the same"),
+    ):
+        forged = [
+            replace(run, result=replace(run.result, ndcg={run.split: run.result.ndcg[run.split] + off}, origin=origin))
+            for run in runs
+        ]
+        Saved(tmp_path / name / "small.parquet").add(forged)
+        code = fultr("reproduce", file, "--check", tmp_path / name, "--sample", number, "--seed", 1)
+        captured = capsys.readouterr()
+        assert code == ("NOT" in said)
+        assert said in captured.out + captured.err
+        assert f"Saved by {origin}. Computed again by {this_origin()}." in captured.err
+    assert fultr("reproduce", file, "--rounds", 12, "--check", results) == 2
+    assert "no finished runs of these experiments with these settings" in capsys.readouterr().err
 
 
 def test_an_experiment_is_completed_in_sittings(done, tmp_path, capsys):
@@ -251,6 +283,82 @@ def test_what_cannot_be_read_is_one_line(tmp_path, done, capsys):
     assert "no line of small matches 'nothing*'" in capsys.readouterr().err
 
 
+def test_a_bit_that_changes_is_noticed(done, tmp_path):
+    """Wherever it is: in a page, in the file's own tables, in a name. What is read is what was written, or nothing."""
+    folder, _ = done
+    path = folder / "results" / "small.parquet"
+    good, content = Saved.read(path.parent, "small").runs, path.read_bytes()
+    random = np.random.default_rng(0)
+    refused = 0
+    for place in random.choice(len(content), 150, replace=False):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(random.integers(8))
+        (tmp_path / "small.parquet").write_bytes(damaged)
+        try:
+            found = Saved.read(tmp_path, "small").runs
+        except FultrError:
+            refused += 1
+            continue
+        assert found.keys() == good.keys()
+        assert all(_content(found[key]) == _content(run) for key, run in good.items())
+    assert refused > 20  # much of a file as small as this makes no difference
+
+
+def _content(run: SavedRun) -> tuple[object, ...]:
+    shown = run.result.online.get("shown")
+    curves = (
+        run.result.rounds.tolist(),
+        run.result.ndcg[run.split].tolist(),
+        None if shown is None else shown.tolist(),
+    )
+    return (run.data, run.fingerprints, run.settings, run.seed, run.split, run.result.origin, curves)
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """The rows of the saved runs as older files have them: without platforms and digests."""
+    table = pq.read_table(folder / "results" / "small.parquet").drop_columns(["platform", "digest"])
+    return table.to_pylist()
+
+
+def test_files_without_platforms_and_digests_stay_readable(done, tmp_path):
+    folder, _ = done
+    pq.write_table(pa.Table.from_pylist(rows_of(folder)), tmp_path / "small.parquet")
+    good, found = (Saved.read(place, "small").runs for place in (folder / "results", tmp_path))
+    assert found.keys() == good.keys()
+    assert {run.result.origin for run in found.values()} == {replace(this_origin(), platform="")}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"shown": None}, "what users were shown has no points, expected 2"),
+        ({"shown": [0.1]}, "what users were shown has 1 points, expected 2"),
+        ({"ndcg": [0.1, float("nan"), 0.3]}, "its curve has a number that is not finite"),
+        ({"ndcg": [0.1, 0.3]}, "its parts do not fit together"),
+        ({"rounds": [0, 6], "ndcg": [0.1, 0.3], "shown": [0.1]}, "its curve has other rounds than that of run "),
+        ({"seed": None}, "its parts do not fit together"),
+        ({"settings": "{"}, "Expecting property name"),
+        ({"split": b"t\xff"}, "'utf-8' codec can't decode"),
+        ({"digest": "0123456789abcdef"}, "it is damaged: it is not what was written"),
+        (None, "it is there twice"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_one_line_with_file_and_run(change, said, done, tmp_path, capsys):
+    folder, _ = done
+    rows = rows_of(folder)
+    tests = [number for number, row in enumerate(rows) if row["split"] == "test"]
+    number = next(n for n in reversed(tests) if rows[n - 1]["settings"] == rows[n]["settings"])
+    rows[number] = rows[number - 1] if change is None else {**rows[number], **change}
+    columns = {name: [row.get(name) for row in rows] for name in [*rows[0], "digest"]}
+    texts = [v.encode() if isinstance(v, str) else v for v in columns["split"]]
+    arrays = {**columns, "split": pa.array(texts, pa.binary()).view(pa.string())}
+    pq.write_table(pa.table(arrays), tmp_path / "small.parquet")
+    assert fultr("reproduce", folder / "small.toml", "--from", tmp_path) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"fultr: {tmp_path / 'small.parquet'}: run {number}: cannot be read: {said}")
+    assert error.count("\n") == 1
+
+
 def test_a_run_takes_little_room(done):
     """51 points of 8 bytes are 408; names and settings of hundreds of runs are stored once."""
     folder, _ = done
@@ -262,7 +370,10 @@ def test_a_run_takes_little_room(done):
             run,
             seed=seed,
             result=replace(
-                run.result, rounds=np.arange(0, 501, 10), ndcg={"test": 0.5 + 0.1 * random.random(51)}, online={}
+                run.result,
+                rounds=np.arange(0, 501, 10),
+                ndcg={"test": 0.5 + 0.1 * random.random(51)},
+                online={"shown": np.zeros(50)} if run.result.online else {},
             ),
         )
         for seed in range(1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from fultr.cli.console import print_json, print_table, progress_bar, say, working
@@ -25,7 +26,7 @@ def check_saved(plan: Plan, given: Sequence[Source], number: int, seed: int | No
         seed: chooses them; None: by chance.
         as_json: print one JSON object.
     """
-    from fultr.study.checking import ROUNDING, recompute, sampled, sources_at_hand
+    from fultr.study.checking import ROUNDING, recompute, sampled, shifted, sources_at_hand
     from fultr.study.outcomes import runs_of
     from fultr.study.saved import Saved
 
@@ -37,6 +38,8 @@ def check_saved(plan: Plan, given: Sequence[Source], number: int, seed: int | No
                 task.key for source in plan.sources_of(experiment) for task, _ in runs_of(experiment, source, finished)
             }
             runs += [(experiment.name, saved.runs[key]) for key in sorted(keys)]
+    if not runs:
+        raise FultrError(f"{plan.saved}: no finished runs of these experiments with these settings")
     sources = sources_at_hand((run for _, run in runs), given)
     possible = [(name, run) for name, run in runs if run.data in sources]
     if not possible:
@@ -49,21 +52,25 @@ def check_saved(plan: Plan, given: Sequence[Source], number: int, seed: int | No
         for name, run in chosen:
             checked.append(recompute(name, run, sources))
             done()
-    agree = all(one.agrees for one in checked)
+    one_way = shifted(checked)
+    agree = all(one.agrees for one in checked) and not one_way
     if as_json:
         print_json(
             {
                 "runs": len(runs),
                 "seed": seed,
                 "agree": agree,
+                "one_way": one_way,
+                "computed_again_by": asdict(checked[0].again),
                 "checked": [
                     {
                         "experiment": one.experiment,
                         "data": one.run.data,
-                        "fultr": one.run.fultr,
+                        "computed_by": asdict(one.run.result.origin),
                         "seed": one.run.seed,
                         "split": one.run.split,
                         "settings": dict(one.run.settings),
+                        "agrees": one.agrees,
                         "difference": one.difference if one.difference < float("inf") else None,
                     }
                     for one in checked
@@ -77,8 +84,13 @@ def check_saved(plan: Plan, given: Sequence[Source], number: int, seed: int | No
             for run in (one.run,)
         ]
         print_table([["experiment", "data", "algorithm", "seed", "queries", "computed again"], *rows], left=6)
+        before = "; ".join(sorted({str(run.result.origin) for _, run in chosen}))
+        say(f"Saved by {before}. Computed again by {checked[0].again}.")
         rest = len(runs) - len(possible)
         few = f"; {rest:,} more are of data that are not at hand" if rest else ""
-        say(f"{len(checked)} of {len(runs):,} runs, chosen by --seed {seed}{few}. Up to {ROUNDING:g} NDCG is rounding.")
+        say(f"{len(checked)} of {len(runs):,} runs, chosen by --seed {seed}{few}.")
+        say(f"The same version on the same platform must give the same bits; others may differ by up to {ROUNDING:g}.")
+        if one_way:
+            say("The runs differ in the same direction, which rounding would not do: they are NOT the same.")
     if not agree:
         sys.exit(1)

@@ -174,7 +174,7 @@ def _write(run: Simulation, out: Path) -> None:
     import json
 
     from fultr.core.files import written_whole
-    from fultr.study.report import versions
+    from fultr.study.origins import versions
 
     run.ranker.save(out / "ranker.json")
     text = io.StringIO()

@@ -7,11 +7,13 @@ repeats of their own. Test queries take no part in any choice.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from fultr.core.checks import SettingError, check_number
 from fultr.study.claims import Claim, Verdict
+from fultr.study.origins import Origin
 from fultr.study.pairing import judge_paired
 from fultr.study.settings import RunSettings
 from fultr.study.statistics import Measured
@@ -204,6 +206,7 @@ class Outcome:
         choices: the rates, for the lines that were tuned.
         wider: what was chosen where the first choice was at the edge of its grid, after that was made wider.
         wider_lines: the curves of such lines with these rates, where they are others.
+        origins: what computed the runs that this follows from, and how many each.
     """
 
     experiment: Experiment
@@ -213,6 +216,7 @@ class Outcome:
     choices: dict[str, Choice] = field(default_factory=dict)
     wider: dict[str, Choice] = field(default_factory=dict)
     wider_lines: dict[str, Measured] = field(default_factory=dict)
+    origins: Counter[Origin] = field(default_factory=Counter)
 
     @property
     def edges(self) -> dict[str, tuple[str, ...]]:

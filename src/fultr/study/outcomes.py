@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,9 +40,15 @@ def measuring_tasks(
 def outcome_of(experiment: Experiment, source: Source, finished: Lookup) -> Outcome:
     """What the finished runs on one data set come to; lines of which there are none are missing."""
     outcome = Outcome(experiment, str(source), source.fingerprints(), {})
+    counted: set[str] = set()
     for line in experiment.lines:
         tuning = tuned(experiment, line, source, finished)
-        first, wider = (_measured(tasks, finished) for tasks in measuring_tasks(experiment, line, source, tuning))
+        measuring = measuring_tasks(experiment, line, source, tuning)
+        first, wider = (_measured(tasks, finished) for tasks in measuring)
+        for task in itertools.chain(*tuning.steps, *measuring):
+            if task.key not in counted and (result := finished(task)) is not None:
+                counted.add(task.key)
+                outcome.origins[result.origin] += 1
         if first is None:
             continue
         outcome.lines[line.name] = first

@@ -6,11 +6,9 @@ import csv
 import io
 import json
 import math
-import os
-import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import version
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,10 @@ from markupsafe import Markup
 from fultr.core.drawing import rendered
 from fultr.core.files import make_folder, written_whole
 from fultr.core.page import Curve, Reading, page_template, plot
-from fultr.core.system import installed_memory, processor_name
 from fultr.study.claims import Verdict
 from fultr.study.experiment import RATES, Choice, Experiment, Line, Outcome, Panel
 from fultr.study.figures import draw, draw_panel, metric, panels_of, series
+from fultr.study.origins import Origin, machine, versions
 from fultr.study.statistics import Measured, estimate, expected_by_chance
 from fultr.study.summary import WIDER, effect_and_interval, markdown, more, repeats_of, span, table
 
@@ -75,27 +73,6 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str, notes:
         with written_whole(folder / path) as temporary:
             temporary.write_bytes(content)
     return [folder / path for path in reversed(contents)]
-
-
-def versions() -> dict[str, str]:
-    """The software that the numbers were computed with."""
-    packages = ("fultr", "numpy", "numba", "scipy", "joblib", "pyarrow")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
-
-
-def machine() -> dict[str, str]:
-    """The machine that the numbers were computed on, without anything that identifies its owner.
-
-    >>> list(machine())
-    ['processor', 'cores', 'memory', 'system']
-    """
-    memory = installed_memory()
-    return {
-        "processor": processor_name() or platform.processor() or platform.machine() or "unknown",
-        "cores": str(os.cpu_count() or "unknown"),
-        "memory": f"{memory / 2**30:.0f} GiB" if memory else "unknown",
-        "system": f"{platform.system()}, {platform.machine()}",
-    }
 
 
 # Tables.
@@ -172,7 +149,7 @@ def results(outcomes: Sequence[Outcome], notes: Sequence[str] = ()) -> dict[str,
         "asked": [asked(outcome.experiment, outcome.fingerprints) for outcome in outcomes],
         "results": [_result(outcome) for outcome in outcomes],
         "notes": list(notes),
-        "versions": versions(),
+        "judged_with": versions(),
     }
 
 
@@ -191,6 +168,7 @@ def _result(outcome: Outcome) -> dict[str, Any]:
         "title": outcome.experiment.title,
         "data": outcome.data,
         "lines": lines,
+        "computed_by": [{**asdict(origin), "runs": runs} for origin, runs in sorted(outcome.origins.items())],
         "verdicts": [verdict.as_dict() for verdict in outcome.verdicts()],
     }
 
@@ -237,10 +215,18 @@ def _page(experiments: list[list[Outcome]], took: str, notes: Sequence[str]) -> 
         verdicts=judged,
         by_chance=expected_by_chance(judged),
         experiments=[_section(group, number) for number, group in enumerate(experiments, 1)],
-        versions=versions(),
-        machine=machine(),
+        origins=_origins([outcome for group in experiments for outcome in group]),
+        here={**machine(), **versions()},
         took=took,
     )
+
+
+def _origins(outcomes: Sequence[Outcome]) -> list[str]:
+    """What computed the runs, and how many each, most first."""
+    counted: Counter[Origin] = Counter()
+    for outcome in outcomes:
+        counted.update(outcome.origins)
+    return [f"{runs:,} runs by {origin}" for origin, runs in counted.most_common()]
 
 
 def _counts(verdicts: Sequence[Verdict]) -> list[tuple[str, str, int, str]]:

@@ -19,6 +19,7 @@ from fultr.rankers.metrics import mean_over_queries, ndcg, ndcg_of_rankers
 from fultr.rankers.model import TREES
 from fultr.rankers.plain import plain_size
 from fultr.study.lightgbm_ceiling import lightgbm_ndcg
+from fultr.study.origins import Origin, this_origin
 from fultr.study.policy import train_policy
 from fultr.study.settings import FreshUsers, RunSettings
 from fultr.study.simulate import Simulation, simulate
@@ -29,12 +30,14 @@ class Result:
     """What a run measured: mean NDCG@k over the queries of a split ("valid", "test") after some rounds.
 
     What is no curve, such as λLinear, has one point, at round 0. `online` is "displayed" and "policy" of
-    `Simulation.online`, a point for each round but the first; empty where nothing was displayed.
+    `Simulation.online`, a point for each round but the first; empty where nothing was displayed. `origin` is what
+    computed it.
     """
 
     rounds: Int64s
     ndcg: dict[str, Float64s]
     online: dict[str, Float64s] = field(default_factory=dict)
+    origin: Origin = Origin()
 
 
 def train(
@@ -118,7 +121,7 @@ def perform(
             threads=threads,
         )
         online = {"displayed": run.online.displayed, "policy": run.online.policy}
-        return Result(run.curve.rounds, run.curve.ndcg, online)
+        return Result(run.curve.rounds, run.curve.ndcg, online, this_origin())
     if settings.algorithm == "random-ranking":
         level = {split: _random_ndcg(getattr(data, split), settings.k, seed) for split in splits}
     elif settings.algorithm == "lightgbm":
@@ -130,7 +133,7 @@ def perform(
         else:
             weights = train_policy(data.train, settings.policy, seed)
         level = {split: _ndcg(weights, getattr(data, split), settings.k, threads) for split in splits}
-    return Result(np.zeros(1, np.int64), level)
+    return Result(np.zeros(1, np.int64), level, origin=this_origin())
 
 
 def _ndcg(weights: np.ndarray[Any, Any], data: RankingData, k: int, threads: int | None) -> Float64s:

@@ -2,15 +2,17 @@
 
 A row has what the run depends on (data, settings, seed, version of fultr) and what it measured: the curve on test
 queries, to the last bit; of runs that rates were chosen by, the last point on validation queries. Rows are sorted, so
-that the same runs give the same bytes in whatever order they were done.
+that the same runs give the same bytes in whatever order they were done. Pages have checksums, and every row a digest of
+what it says: a bit that changes is noticed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import pyarrow.parquet as pq
 
 from fultr.core.errors import FultrError
 from fultr.core.files import make_folder, written_whole
+from fultr.study.origins import Origin
 from fultr.study.run import Result
 from fultr.study.store import Source, Task, run_key
 
@@ -35,9 +38,12 @@ _SCHEMA = pa.schema(
         "rounds": pa.list_(pa.int32()),
         "ndcg": _NUMBERS,
         "shown": _NUMBERS,  # what users were shown minus what the first logging policy shows; null: nothing
+        "platform": pa.string(),  # that computed it; null: not recorded, as in older files
+        "digest": pa.string(),  # of all the others; null: in older files
     }
 )
-_TEXTS = ["data", "fingerprints", "fultr", "settings", "split"]
+_TEXTS = ["data", "fingerprints", "fultr", "settings", "split", "platform"]
+_CURVES = ("ndcg", "shown")
 _COUNTS = ["seed", "rounds.list.element"]
 
 
@@ -47,7 +53,6 @@ class SavedRun:
 
     data: str
     fingerprints: tuple[str, ...]
-    fultr: str
     settings: Mapping[str, Any]
     seed: int
     split: str
@@ -60,9 +65,8 @@ class SavedRun:
         keep = slice(None) if split == "test" else slice(-1, None)
         online = result.online if split == "test" else {}
         shown = {"shown": online["displayed"] - online["policy"]} if online else {}
-        short = Result(result.rounds[keep], {split: result.ndcg[split][keep]}, shown)
-        label = str(task.source)
-        return cls(label, task.fingerprints, identity["fultr"], identity["settings"], task.seed, split, short)
+        short = Result(result.rounds[keep], {split: result.ndcg[split][keep]}, shown, result.origin)
+        return cls(str(task.source), task.fingerprints, identity["settings"], task.seed, split, short)
 
     @cached_property
     def key(self) -> str:
@@ -83,7 +87,7 @@ class Saved:
         path = folder / f"{experiment}.parquet"
         if not path.is_file():
             return cls(path)
-        return cls(path, {run.key: run for run in _read(path)})
+        return cls(path, _read(path))
 
     def load(self, task: Task) -> Result | None:
         """The result of a task; None if it is not there. Another version of fultr may have computed it."""
@@ -92,17 +96,13 @@ class Saved:
             return None
         shown = run.result.online.get("shown")
         online = {} if shown is None else {"displayed": shown, "policy": np.zeros_like(shown)}
-        return Result(run.result.rounds, run.result.ndcg, online)
+        return replace(run.result, online=online)
 
     def sources(self, first: Iterable[str] = ()) -> list[Source]:
         """The data sets that there are runs of: those named first, then the others by name."""
         found = {run.data: Source(run.data, run.data, known=run.fingerprints) for run in self.runs.values()}
         names = [name for name in first if name in found]
         return [found[name] for name in (*names, *sorted(found.keys() - set(names)))]
-
-    def versions(self) -> list[str]:
-        """The versions of fultr that the runs were computed with."""
-        return sorted({run.fultr for run in self.runs.values()})
 
     def add(self, runs: Iterable[SavedRun]) -> int:
         """Write these runs in addition to those that are there; how many are new."""
@@ -133,20 +133,7 @@ def _write(path: Path, runs: Mapping[str, SavedRun]) -> None:
         run = runs[key]
         return run.data, run.split, json.dumps(dict(run.settings), sort_keys=True), run.seed
 
-    rows = [
-        {
-            "data": run.data,
-            "fingerprints": json.dumps(list(run.fingerprints)),
-            "fultr": run.fultr,
-            "settings": json.dumps(dict(run.settings), sort_keys=True),
-            "seed": run.seed,
-            "split": run.split,
-            "rounds": run.result.rounds,
-            "ndcg": run.result.ndcg[run.split],
-            "shown": run.result.online.get("shown"),
-        }
-        for run in (runs[key] for key in sorted(runs, key=order))
-    ]
+    rows = [_row(runs[key]) for key in sorted(runs, key=order)]
     with written_whole(path) as temporary:
         pq.write_table(
             pa.Table.from_pylist(rows, _SCHEMA),
@@ -155,30 +142,78 @@ def _write(path: Path, runs: Mapping[str, SavedRun]) -> None:
             compression_level=19,
             use_dictionary=_TEXTS,
             column_encoding=dict.fromkeys(_COUNTS, "DELTA_BINARY_PACKED")
-            | {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in ("ndcg", "shown")},
+            | {f"{name}.list.element": "BYTE_STREAM_SPLIT" for name in _CURVES},
             store_schema=False,
+            write_page_checksum=True,
         )
 
 
-def _read(path: Path) -> list[SavedRun]:
+def _row(run: SavedRun) -> dict[str, Any]:
+    row = {
+        "data": run.data,
+        "fingerprints": json.dumps(list(run.fingerprints)),
+        "fultr": run.result.origin.fultr,
+        "settings": json.dumps(dict(run.settings), sort_keys=True),
+        "seed": run.seed,
+        "split": run.split,
+        "rounds": run.result.rounds,
+        "ndcg": run.result.ndcg[run.split],
+        "shown": run.result.online.get("shown"),
+        "platform": run.result.origin.platform or None,
+    }
+    return {**row, "digest": _digest(row)}
+
+
+def _digest(row: Mapping[str, Any]) -> str:
+    """A digest of all that a row says."""
+    curves = [None if row[name] is None else np.asarray(row[name], np.float64).tobytes().hex() for name in _CURVES]
+    words = [row[name] for name in (*_TEXTS, "seed")]
+    content = json.dumps([words, np.asarray(row["rounds"]).tolist(), curves])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def _read(path: Path) -> dict[str, SavedRun]:
     try:
-        table = pq.read_table(path, schema=_SCHEMA)
+        table = pq.read_table(path, schema=_SCHEMA, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FultrError(f"{path}: cannot be read as saved runs: {str(error).splitlines()[0]}") from None
-    parsed: dict[str, Any] = {}  # texts are few
-    runs = []
-    for number, row in enumerate(table.to_pylist()):
+    runs: dict[str, SavedRun] = {}
+    alike: dict[tuple[Any, ...], tuple[int, SavedRun]] = {}  # runs that differ in their seed alone have the same points
+    for number in range(table.num_rows):
         try:
-            for name in ("fingerprints", "settings"):
-                parsed.setdefault(row[name], json.loads(row[name]) if row[name] not in parsed else None)
-            prints, settings = parsed[row["fingerprints"]], parsed[row["settings"]]
-            rounds, ndcg = np.array(row["rounds"], np.int64), np.array(row["ndcg"], np.float64)
-            shown = None if row["shown"] is None else np.array(row["shown"], np.float64)
-            whole = isinstance(prints, list) and isinstance(settings, dict) and rounds.shape == ndcg.shape
-            if not whole or not rounds.size or row["split"] not in ("test", "valid"):
-                raise ValueError("its parts do not fit together")
-        except (ValueError, TypeError) as error:
+            run = _run({name: table.column(name)[number].as_py() for name in _SCHEMA.names})
+            first, other = alike.setdefault((run.data, run.split, json.dumps(run.settings)), (number, run))
+            if not np.array_equal(run.result.rounds, other.result.rounds):
+                raise ValueError(f"its curve has other rounds than that of run {first}, which has the same settings")
+            if run.key in runs:
+                raise ValueError("it is there twice")
+        except (ValueError, TypeError, KeyError) as error:
             raise FultrError(f"{path}: run {number}: cannot be read: {error}") from None
-        result = Result(rounds, {row["split"]: ndcg}, {} if shown is None else {"shown": shown})
-        runs.append(SavedRun(row["data"], tuple(prints), row["fultr"], settings, row["seed"], row["split"], result))
+        runs[run.key] = run
     return runs
+
+
+def _run(row: Mapping[str, Any]) -> SavedRun:
+    if row["digest"] is not None and row["digest"] != _digest(row):
+        raise ValueError("it is damaged: it is not what was written")
+    prints, settings = _parsed(row["fingerprints"]), _parsed(row["settings"])
+    rounds, ndcg = np.array(row["rounds"], np.int64), np.array(row["ndcg"], np.float64)
+    shown = None if row["shown"] is None else np.array(row["shown"], np.float64)
+    whole = isinstance(prints, list) and isinstance(settings, dict) and rounds.shape == ndcg.shape
+    if not whole or not rounds.size or row["split"] not in ("test", "valid") or None in (row["seed"], row["data"]):
+        raise ValueError("its parts do not fit together")
+    if not all(np.isfinite(values).all() for values in (ndcg, shown) if values is not None):
+        raise ValueError("its curve has a number that is not finite")
+    wanted = rounds.size - 1 if (settings["algorithm"], row["split"]) == ("federated", "test") else None
+    if wanted != (None if shown is None else shown.size):
+        found = "no points" if shown is None else f"{shown.size} points"
+        raise ValueError(f"what users were shown has {found}, expected {wanted or 'none'}")
+    origin = Origin(row["fultr"] or "", row["platform"] or "")
+    result = Result(rounds, {row["split"]: ndcg}, {} if shown is None else {"shown": shown}, origin)
+    return SavedRun(row["data"], tuple(prints), settings, row["seed"], row["split"], result)
+
+
+@lru_cache(maxsize=10_000)
+def _parsed(text: str) -> Any:
+    """What a JSON text says; texts are few."""
+    return json.loads(text)

@@ -1,6 +1,7 @@
 """Finished runs, one file each, under a key derived from everything that they depend on.
 
-A file holds no times and no host names: the same run gives the same bytes wherever and whenever it is done.
+A file holds no times and no host names: on the same platform a run gives the same bytes wherever and whenever it is
+done.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fultr.core.settings import leaves
 from fultr.data.layouts import Sentinel, title_of
 from fultr.data.load import load
 from fultr.data.ranking import Splits
+from fultr.study.origins import Origin
 from fultr.study.run import Result, cost, perform
 from fultr.study.settings import RunSettings
 
@@ -137,7 +139,8 @@ class Store:
                 return None
             ndcg = {split: np.array(values, np.float64) for split, values in content["ndcg"].items()}
             online = {name: np.array(values, np.float64) for name, values in content["online"].items()}
-            return Result(np.array(content["rounds"], np.int64), ndcg, online)
+            origin = Origin(content["run"]["fultr"], content.get("platform", ""))
+            return Result(np.array(content["rounds"], np.int64), ndcg, online, origin)
         except (OSError, ValueError, KeyError, TypeError):
             return None  # the run of a damaged file is repeated
 
@@ -148,6 +151,7 @@ class Store:
             "rounds": result.rounds.tolist(),
             "ndcg": {split: values.tolist() for split, values in result.ndcg.items()},
             "online": {name: values.tolist() for name, values in result.online.items()},
+            "platform": result.origin.platform,
         }
         with written_whole(self._file(task)) as temporary:
             temporary.write_text(json.dumps(content) + "\n", encoding="utf-8")
