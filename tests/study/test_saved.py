@@ -359,6 +359,25 @@ def test_a_run_that_cannot_be_read_is_one_line_with_file_and_run(change, said, d
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--from", "RESULTS", "--list"), "--list makes no difference with --from"),
+        (("--from", "RESULTS", "--lines", "nosuch"), "--lines makes no difference with --from"),
+        (("--from", "RESULTS", "--data", "a=b"), "--data makes no difference with --from"),
+        (("--check", "RESULTS", "--save", "there"), "--save makes no difference with --check"),
+        (("--check", "RESULTS", "--lines", "nosuch"), "--lines makes no difference with --check"),
+        (("--check", "RESULTS", "--finished"), "--finished makes no difference with --check"),
+        (("--finished", "--lines", "FedIPS"), "--lines makes no difference with --finished"),
+    ],
+)
+def test_an_option_that_would_make_no_difference_is_refused(options, said, done, capsys):
+    folder, _ = done
+    given = [folder / "results" if option == "RESULTS" else option for option in options]
+    assert fultr("reproduce", folder / "small.toml", *given) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_run_takes_little_room(done):
     """51 points of 8 bytes are 408; names and settings of hundreds of runs are stored once."""
     folder, _ = done

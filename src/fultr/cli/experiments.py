@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fultr.cli.checking import check_saved
+from fultr.cli.choosing import chosen_experiments, resized_experiments, source_of
 from fultr.cli.console import folded, print_json, say, work_bar, working
 from fultr.cli.options import (
     DATA_HELP,
@@ -30,9 +31,8 @@ from fultr.core.errors import FultrError
 from fultr.study.settings import RunSettings
 
 if TYPE_CHECKING:
-    from fultr.study.experiment import Experiment, Outcome
+    from fultr.study.experiment import Outcome
     from fultr.study.reproduce import Plan, Progress
-    from fultr.study.store import Source
 
 SAMPLE = 3
 _REPORT_PAUSE = 30  # between two reports on the way, in times that the last one took: the cores wait meanwhile
@@ -112,7 +112,8 @@ def run(
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of federated training.  [default: the experiment's]")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of everything random.  [default: the experiment's]")
 @click.option("--out", type=PATH,
-              help="Folder for finished runs and the report.  [default: out/paper, or out/quick]")  # fmt: skip
+              help="Folder for finished runs and the report.  [default: out/paper; --quick: out/quick; --from: "
+                   "out/saved]")  # fmt: skip
 @workers_option
 @click.option("--ray", metavar="ADDRESS", help="Do the work on a Ray cluster, such as 10.0.0.1:6379.")
 @click.option("--lines", multiple=True, metavar="PATTERN",
@@ -189,21 +190,28 @@ def reproduce(
         raise click.UsageError("Give --from or --check, not both.")
     if sample is not None and check is None:
         raise click.UsageError("--sample goes with --check.")
+    idle = {"--list": listing, "--lines": lines, "--finished": finished, "--workers": workers, "--ray": ray}
+    if origin is not None:
+        _refuse_beside("--from", {**idle, "--data": sources})
+    elif check is not None:
+        _refuse_beside("--check", {**idle, "--save": save, "--out": out})
+    elif finished:
+        _refuse_beside("--finished", {"--list": listing, "--lines": lines, "--workers": workers, "--ray": ray})
     saved = origin or check
     if saved is not None:
         there = saved_experiments(saved)
-        known = _chosen(what or (() if figure else ("all",)), figure)
+        known = chosen_experiments(what or (() if figure else ("all",)), figure)
         named = bool(what or figure)
         if not any(experiment.name in there for experiment in known):
             asked = ", ".join(experiment.name for experiment in known) if named else "any known experiment"
             raise FultrError(f"{saved}: has no runs of {asked}")
-        chosen = _resized(
+        chosen = resized_experiments(
             [experiment for experiment in known if named or experiment.name in there],
             quick=quick, repeats=repeats, rounds=rounds, seed=None if check else seed,
         )  # fmt: skip
         unknown = [] if named else sorted(set(there) - {experiment.name for experiment in known})
         plan = Plan(chosen, folder, saved=saved, from_saved=True)
-        given = [_source(text, fold, merge, sentinel) for text in sources]
+        given = [source_of(text, fold, merge, sentinel) for text in sources]
         if check is not None:
             check_saved(plan, given, sample or SAMPLE, seed, as_json=as_json)
         else:
@@ -213,8 +221,10 @@ def reproduce(
         if not listing:
             raise click.UsageError("Name experiments, such as all, or a --figure; --list shows what there is.")
         what = ("all",)
-    chosen = _resized(_chosen(what, figure), quick=quick, repeats=repeats, rounds=rounds, seed=seed)
-    given = [_source(text, fold, merge, sentinel) for text in sources or ((QUICK_DATA,) if quick else ())]
+    chosen = resized_experiments(
+        chosen_experiments(what, figure), quick=quick, repeats=repeats, rounds=rounds, seed=seed
+    )
+    given = [source_of(text, fold, merge, sentinel) for text in sources or ((QUICK_DATA,) if quick else ())]
     plan = Plan(chosen, folder, given, workers, ray, lines, save)
     for pattern in lines:
         if not any(replace(plan, lines=(pattern,)).lines_of(experiment) for experiment in chosen):
@@ -227,53 +237,11 @@ def reproduce(
         _do(plan, as_json=as_json, save=save)
 
 
-def _chosen(names: Sequence[str], figure: str | None) -> list[Experiment]:
-    """The experiments that are asked for: by name, "all", a figure of the paper, or files of the user's own."""
-    from fultr.study.experiment_files import packaged, read_experiment
-
-    known = {experiment.name: experiment for experiment in packaged()}
-    chosen: list[Experiment] = []
-    if figure is not None:
-        chosen += [experiment for experiment in known.values() if experiment.figure == figure]
-    for name in names:
-        if name == "all":
-            chosen += known.values()
-        elif name in known:
-            chosen.append(known[name])
-        elif name.endswith(".toml") or Path(name).is_file():
-            chosen.append(read_experiment(Path(name)))
-        else:
-            raise FultrError(f"no experiment is called {name!r}; there are all, {', '.join(known)}, or a TOML file")
-    unique: dict[str, Experiment] = {}
-    for experiment in chosen:
-        if unique.setdefault(experiment.name, experiment) != experiment:
-            raise FultrError(f"two different experiments are called {experiment.name!r}; rename one of the files")
-    return list(unique.values())
-
-
-def _source(text: str, fold: int, merge: bool, sentinel: tuple[str, ...]) -> Source:
-    """NAME=WHERE, or WHERE alone."""
-    from fultr.study.store import Source
-
-    label, equals, where = text.partition("=")
-    if not equals:
-        label, where = "", text
-    if not where:
-        raise FultrError(f"--data: expected NAME=FOLDER, found {text!r}")
-    return Source(where, label, fold, merge, sentinel or "auto")
-
-
-def _resized(
-    experiments: list[Experiment], *, quick: bool, repeats: int | None, rounds: int | None, seed: int | None
-) -> list[Experiment]:
-    """The experiments in the size that is asked for."""
-    from fultr.study.sizing import QUICK_REPEATS, QUICK_ROUNDS, resized
-    from fultr.study.sizing import quick as made_quick
-
-    repeats = QUICK_REPEATS if quick and repeats is None else repeats
-    rounds = QUICK_ROUNDS if quick and rounds is None else rounds
-    sized = [resized(made_quick(e) if quick else e, rounds=rounds, repeats=repeats) for e in experiments]
-    return sized if seed is None else [replace(experiment, seed=seed) for experiment in sized]
+def _refuse_beside(option: str, given: Mapping[str, object]) -> None:
+    """What would make no difference beside an option is not taken silently."""
+    for name, value in given.items():
+        if value:
+            raise click.UsageError(f"{name} makes no difference with {option}; leave one of them out.")
 
 
 def _refuse_other_results(plan: Plan) -> None:
