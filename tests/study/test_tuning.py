@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from fultr.study.experiment import Experiment, Line, Panel
 from fultr.study.run import Result
 from fultr.study.settings import RunSettings
+from fultr.study.sizing import quick
 from fultr.study.store import Source, Task
 from fultr.study.tuning import Lookup, tuned
 
@@ -88,3 +90,13 @@ def test_one_odd_repeat_of_three_does_not_decide():
     found = tuned(mine, line, SOURCE, best_at(1e-2, 1.0, noise))
     assert found.first is not None
     assert found.first.rates == {"client_rate": 1e-2, "server_rate": 1.0}
+
+
+def test_edges_are_those_of_what_was_tried():
+    """Two of five and two of four rates: whichever is best, nothing beyond it was tried."""
+    mine, line = experiment()
+    (small,) = quick(replace(mine, lines=(line,))).lines
+    found = tuned(replace(mine, tuning_steps=0), small, SOURCE, best_at(1e-3, 1.0))
+    assert found.first is not None
+    assert found.first.rates == {"client_rate": 1e-3, "server_rate": 0.5}
+    assert found.first.at_edge == ("client_rate", "server_rate")

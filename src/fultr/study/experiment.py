@@ -182,14 +182,13 @@ def choose(line: Line, scores: list[float]) -> Choice:
     >>> choose(line, [0.5, 0.6]).rates
     {'client_rate': 0.1, 'server_rate': 1.0}
     """
-    return best_of([rates for rates, _ in line.candidates()], scores, line)
+    return best_of([rates for rates, _ in line.candidates()], scores)
 
 
-def best_of(tried: list[Rates], scores: list[float], line: Line | None = None) -> Choice:
-    """The best of some combinations of rates; the first of equals. Edges are those of the line's grid, or beyond."""
+def best_of(tried: list[Rates], scores: list[float]) -> Choice:
+    """The best of some combinations of rates; the first of equals. Edges are those of what was tried."""
     best = tried[max(range(len(tried)), key=scores.__getitem__)]
-    grid = dict(line.grid) if line is not None else {}
-    values = {name: {*grid.get(name, ()), *(rates[name] for rates in tried)} for name in best}
+    values = {name: {rates[name] for rates in tried} for name in best}
     edge = tuple(n for n, all_of in values.items() if len(all_of) > 1 and best[n] in (min(all_of), max(all_of)))
     return Choice(best, edge, tuple(zip(tried, scores, strict=True)))
 

@@ -284,6 +284,7 @@ def _section(outcomes: Sequence[Outcome], number: int) -> dict[str, Any]:
         "id": f"experiment-{number}",
         "experiment": experiment,
         "repeats": span(repeats_of(outcomes)),
+        "thinned": any(line.thinned for line in experiment.lines),
         "rows": [
             (outcome.data, [_panel(outcome, panel, f"p{number}-{row}-{i}-") for i, panel in enumerate(panels)])
             for row, outcome in enumerate(outcomes)

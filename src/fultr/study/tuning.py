@@ -67,7 +67,7 @@ def tuned(experiment: Experiment, line: Line, source: Source, finished: Lookup) 
         table = np.reshape([result.ndcg["valid"][-1] for result in results], (len(more), -1))
         scores += np.median(table, axis=1).tolist()  # a row per combination of rates, a column per repeat
         tried += more
-        found.append(best_of(tried, scores, line))
+        found.append(best_of(tried, scores))
         more = beyond(found[-1])
     first = found[0] if found else None
     widest = found[-1] if len(found) > 1 and complete else None
