@@ -273,7 +273,7 @@ def test_what_computed_the_runs_is_told_apart_from_what_judged_them(tmp_path):
     write_report(outcomes, tmp_path, took="")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     for said in ("1,200 runs by fultr 0.1.0 on another processor", "7 runs by fultr 0.2.0 on a platform that was not"):
-        assert f"<dt>computed</dt><dd>{said}" in page
+        assert f"Computed: {said}" in page
     assert page.index("1,200 runs by") < page.index("Judged and drawn with") < page.index(machine()["processor"])
     told = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert told["judged_with"] == versions()

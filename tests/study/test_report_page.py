@@ -10,6 +10,7 @@ import pytest
 from help.browser import seen_in_browser, write_watched
 from test_report import bias, clients
 
+from fultr.study.origins import Origin
 from fultr.study.report import write_report
 
 pytestmark = pytest.mark.process
@@ -63,7 +64,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     first, second = bias()
     second = replace(second, data="a/rather/long/path/to/data/" * 5)
-    write_watched(write_report([first, second, *clients()], folder, took="3 min")[0], folder, SCRIPT)
+    second.origins[Origin("0.3.0", "x86_64 znver5 (0123abcd), Linux glibc 2.36, " + "numpy 2.4.6, " * 5)] = 3
+    notes = [f"Not run yet: bias [{second.data}]: 1 of 6 lines is missing"]
+    path = write_report([first, second, *clients()], folder, took="3 min", notes=notes)[0]
+    write_watched(path, folder, SCRIPT)
     return folder
 
 
