@@ -173,6 +173,26 @@ def test_an_experiment_is_completed_in_sittings(done, tmp_path, capsys):
     assert told["lines"]["FedAvg"]["final"] == outcome.lines["FedAvg"].final.tolist()
 
 
+def test_rates_are_chosen_on_more_repeats_when_asked(done, tmp_path, capsys):
+    """The run of the one tuning repeat counts again; what decides is the median of all, which `--from` finds too."""
+    folder, _ = done
+    shutil.copytree(folder / "results", tmp_path / "results")
+    asked = ("reproduce", folder / "small.toml", "--tuning-repeats", 3, "--json")
+    assert fultr(*asked, "--save", tmp_path / "results", "--workers", 1, "--out", tmp_path / "1") == 0
+    told = json.loads(capsys.readouterr().out)["results"][0]["lines"]
+    assert fultr(*asked, "--from", tmp_path / "results", "--out", tmp_path / "2") == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["lines"] == told
+    wanted = replace(experiment(folder), tuning_repeats=3)
+    saved = Saved.read(tmp_path / "results", "small").runs
+    source = Source("synthetic")
+    for line in wanted.lines[:2]:
+        for rates in told[line.name]["choice"]["grid"]:
+            score, settings = rates.pop("validation_ndcg"), line.settings.but(rates)
+            keys = [Task(settings, s, ("valid",), source, source.fingerprints()).key for s in wanted.tuning_seeds]
+            assert len(set(keys)) == 3
+            assert score == np.median([saved[key].result.ndcg["valid"][-1] for key in keys])
+
+
 def test_finished_runs_of_an_unfinished_experiment_are_saved(done, tmp_path):
     folder, _ = done
     whole = Plan([experiment(folder)], folder / "out", workers=1)

@@ -51,7 +51,13 @@ def source_of(text: str, fold: int, merge: bool, sentinel: tuple[str, ...]) -> S
 
 
 def resized_experiments(
-    experiments: list[Experiment], *, quick: bool, repeats: int | None, rounds: int | None, seed: int | None
+    experiments: list[Experiment],
+    *,
+    quick: bool,
+    repeats: int | None,
+    tuning_repeats: int | None,
+    rounds: int | None,
+    seed: int | None,
 ) -> list[Experiment]:
     """The experiments in the size that is asked for."""
     from fultr.study.sizing import QUICK_REPEATS, QUICK_ROUNDS, resized
@@ -59,5 +65,8 @@ def resized_experiments(
 
     repeats = QUICK_REPEATS if quick and repeats is None else repeats
     rounds = QUICK_ROUNDS if quick and rounds is None else rounds
-    sized = [resized(made_quick(e) if quick else e, rounds=rounds, repeats=repeats) for e in experiments]
+    sized = [
+        resized(made_quick(e) if quick else e, rounds=rounds, repeats=repeats, tuning_repeats=tuning_repeats)
+        for e in experiments
+    ]
     return sized if seed is None else [replace(experiment, seed=seed) for experiment in sized]

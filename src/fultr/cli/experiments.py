@@ -109,6 +109,8 @@ def run(
     help="3 repeats of 100 rounds, small cohorts and grids, on a small generated data set: some minutes.",
 )
 @click.option("--repeats", type=click.IntRange(min=1), help="Repeats of every run.  [default: the experiment's]")
+@click.option("--tuning-repeats", type=click.IntRange(1, 1000),
+              help="Rates are chosen by the median over so many others.  [default: the experiment's]")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of federated training.  [default: the experiment's]")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of everything random.  [default: the experiment's]")
 @click.option("--out", type=PATH,
@@ -136,6 +138,7 @@ def reproduce(
     sentinel: tuple[str, ...],
     quick: bool,
     repeats: int | None,
+    tuning_repeats: int | None,
     rounds: int | None,
     seed: int | None,
     out: Path | None,
@@ -207,7 +210,7 @@ def reproduce(
             raise FultrError(f"{saved}: has no runs of {asked}")
         chosen = resized_experiments(
             [experiment for experiment in known if named or experiment.name in there],
-            quick=quick, repeats=repeats, rounds=rounds, seed=None if check else seed,
+            quick=quick, repeats=repeats, tuning_repeats=tuning_repeats, rounds=rounds, seed=None if check else seed,
         )  # fmt: skip
         unknown = [] if named else sorted(set(there) - {experiment.name for experiment in known})
         plan = Plan(chosen, folder, saved=saved, from_saved=True)
@@ -222,8 +225,9 @@ def reproduce(
             raise click.UsageError("Name experiments, such as all, or a --figure; --list shows what there is.")
         what = ("all",)
     chosen = resized_experiments(
-        chosen_experiments(what, figure), quick=quick, repeats=repeats, rounds=rounds, seed=seed
-    )
+        chosen_experiments(what, figure),
+        quick=quick, repeats=repeats, tuning_repeats=tuning_repeats, rounds=rounds, seed=seed,
+    )  # fmt: skip
     given = [source_of(text, fold, merge, sentinel) for text in sources or ((QUICK_DATA,) if quick else ())]
     plan = Plan(chosen, folder, given, workers, ray, lines, save)
     for pattern in lines:

@@ -17,7 +17,13 @@ _ROUNDS = ("rounds", "evaluate_every", "decay_rounds", "estimate_decay", "linear
 """Settings that are numbers of rounds, and keep their ratio."""
 
 
-def resized(experiment: Experiment, *, rounds: int | None = None, repeats: int | None = None) -> Experiment:
+def resized(
+    experiment: Experiment,
+    *,
+    rounds: int | None = None,
+    repeats: int | None = None,
+    tuning_repeats: int | None = None,
+) -> Experiment:
     """The same with other numbers of repeats, and of rounds of most lines; others keep the ratio to these."""
     counted = Counter(line.settings.rounds for line in experiment.lines if line.settings.algorithm == "federated")
     usual = max(counted, key=lambda number: (counted[number], number), default=1)
@@ -32,7 +38,12 @@ def resized(experiment: Experiment, *, rounds: int | None = None, repeats: int |
         return replace(line, tuned_at=tuned_at, settings=settings)
 
     lines = tuple(of(line) for line in experiment.lines)
-    return replace(experiment, repeats=experiment.repeats if repeats is None else repeats, lines=lines)
+    return replace(
+        experiment,
+        repeats=experiment.repeats if repeats is None else repeats,
+        tuning_repeats=experiment.tuning_repeats if tuning_repeats is None else tuning_repeats,
+        lines=lines,
+    )
 
 
 def quick(experiment: Experiment) -> Experiment:
