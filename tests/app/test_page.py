@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import urllib.request
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -239,7 +239,7 @@ def test_a_page_of_another_origin_gets_and_changes_nothing(address, place, tmp_p
         log.log_impression("kept", np.zeros((1, len(FEATURES))))
         before = log.stats().impressions
     handler = type("Evil", (_Evil,), {"target": address})
-    with HTTPServer(("127.0.0.1", 0), handler) as server, browser(tmp_path) as page:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, browser(tmp_path) as page:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         page.goto(f"http://localhost:{server.server_address[1]}/")
         found = page.js("globalThis.found")
