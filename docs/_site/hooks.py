@@ -157,6 +157,8 @@ def executed(path: Path) -> tuple[str, dict[str, bytes]]:
             continue
         text.append(f"```python\n{cell.source}\n```")
         for output in cell.outputs:
+            if output.get("name") == "stderr":  # what is under way, such as that code is compiled
+                continue
             data = output.get("data", {})
             if "image/png" in data:
                 name = f"{path.stem}-{len(pictures) + 1}.png"

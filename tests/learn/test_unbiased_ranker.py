@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from numba import njit
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
@@ -54,6 +57,26 @@ def log():
 @pytest.fixture(scope="module")
 def fitted(log):
     return fit(log)
+
+
+@pytest.mark.parametrize("estimator", [fultr.UnbiasedRanker("linear"), fultr.PositionBias(draws=0)], ids=repr)
+def test_fitting_says_at_a_terminal_or_in_a_notebook_that_it_compiles(log, estimator, monkeypatch, capsys):
+    """Here it always does: the clicks are a column that compiles something when it is read."""
+
+    class Column:
+        def __len__(self):
+            return len(log["clicks"])
+
+        def __array__(self, *_, **__):
+            njit(lambda x: x + 1)(2)
+            return log["clicks"]
+
+    given = {name: log[name] for name in ("query", "rank", "session")}
+    estimator.fit(log["X"], Column(), **given)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    estimator.fit(log["X"], Column(), **given)
+    assert capsys.readouterr().err.count("Compiling, once after an installation: about") == 1
 
 
 def test_it_learns_what_is_relevant_and_how_ranks_are_examined(log, fitted):

@@ -86,17 +86,13 @@ def working(text: str) -> Iterator[None]:
 
 @contextmanager
 def compiling(seconds: int) -> Iterator[None]:
-    """Say on a terminal, in one line, that code is compiled, if it is: the first time after an installation.
-
-    Args:
-        seconds: that it takes, about, on a machine with nothing else to do.
-    """
+    """`announced` on a terminal; elsewhere nothing, and a command that compiles nothing need not load what does."""
     if not sys.stderr.isatty():
         yield
         return
-    from fultr.core.compiled import before_compiling
+    from fultr.core.compiled import announced
 
-    with before_compiling(lambda: say(f"Compiling, once after an installation: about {seconds} s, more if busy")):
+    with announced(seconds):
         yield
 
 

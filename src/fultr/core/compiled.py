@@ -6,6 +6,7 @@ it does for neither closures nor functions that are passed as arguments.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -79,4 +80,21 @@ def before_compiling(tell: Callable[[], object]) -> Iterator[None]:
     3 4
     """
     with event.install_listener("numba:compile", _First(tell)):
+        yield
+
+
+@contextmanager
+def announced(seconds: int) -> Iterator[None]:
+    """Say on stderr that code is compiled, if it is: the first time after an installation. Also decorates a function.
+
+    In one line, and only where somebody looks: on a terminal, or in a notebook.
+
+    Args:
+        seconds: that it takes, about, on a machine with nothing else to do.
+    """
+    if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        yield
+        return
+    told = f"Compiling, once after an installation: about {seconds} s, more if busy"
+    with before_compiling(lambda: print(told, file=sys.stderr)):
         yield

@@ -9,6 +9,7 @@ import numpy as np
 from fultr.clicks.bootstrap import Unit
 from fultr.clicks.diagnosis import diagnose
 from fultr.clicks.frames import pages_of
+from fultr.core.compiled import announced
 from fultr.core.errors import FultrError
 from fultr.learn.tables import check_given, input_errors, seed_of, table_of
 
@@ -62,6 +63,7 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     @input_errors()
+    @announced(2)
     def fit(
         self,
         X: Any,  # noqa: N803

@@ -12,6 +12,7 @@ from fultr.clicks.evaluation import new_places, numbers_of
 from fultr.clicks.frames import column_of, numbered, pages_of
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.checks import check_choice, check_number
+from fultr.core.compiled import announced
 from fultr.core.errors import FultrError
 from fultr.core.threads import run_ranges
 from fultr.learn.propensities import examination_for
@@ -99,6 +100,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         self.n_jobs = n_jobs
 
     @input_errors()
+    @announced(5)
     def fit(
         self,
         X: Any,  # noqa: N803
