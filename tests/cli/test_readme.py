@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
+from click import Context, Group
 from click.testing import CliRunner
 
 import fultr
@@ -15,6 +17,7 @@ from fultr.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_example_runs(tmp_path, monkeypatch):
@@ -74,17 +77,20 @@ def test_the_examples_of_the_page_on_search_run(tmp_path, monkeypatch, capsys):
     assert found.log.clicks.tolist() == [[0, 0, 1], [0, 0, 0]]
 
 
-def test_commands_and_options_exist():
-    for line in re.findall(r"^fultr .*", README, re.MULTILINE):
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_exist(page):
+    blocks = "".join(page.read_text(encoding="utf-8").split("```")[1::2])
+    for line in re.findall(r"^ *fultr .*", blocks, re.MULTILINE):
         words = line.split("#")[0].split()[1:]
-        command = words[:2] if words[0] in ("data", "device", "deploy") else words[:1]
-        shown = CliRunner().invoke(cli, [*command, "--help"]).output
-        for option in re.findall(r"--[a-z-]+", line):
-            assert option in shown, line
+        group = isinstance(cli.get_command(Context(cli), words[0]), Group)
+        shown = CliRunner().invoke(cli, [*words[: 1 + group], "--help"])
+        assert shown.exit_code == 0, line
+        for option in re.findall(r" (--[a-z-]+)", line.split("#")[0]):
+            assert re.search(rf"{option}\b", shown.output), line
 
 
 def test_links_lead_somewhere():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if not target.startswith("https://"):
                 assert (page.parent / target).exists(), (page.name, target)
