@@ -18,8 +18,10 @@ from fultr.study.run import cost
 from fultr.study.saved import Saved, SavedRun, saved_experiments
 from fultr.study.settings import RunSettings
 from fultr.study.store import Source
+from fultr.study.summary import section
 
 RESULTS = Path(__file__).parents[2] / "results"
+PAGE = (Path(__file__).parents[2] / "docs" / "results.md").read_text(encoding="utf-8")
 EXPERIMENTS = {experiment.name: experiment for experiment in packaged()}
 
 
@@ -38,6 +40,12 @@ def test_they_are_complete_and_can_be_judged_and_drawn(name, tmp_path, monkeypat
     assert len(verdicts) == len(experiment.claims) * len(own)
     assert all(verdict.answer != "not run" and np.isfinite(verdict.effect) for verdict in verdicts)
     assert rendered(draw(found), "png").startswith(b"\x89PNG")
+    assert section(found) in PAGE, "fultr reproduce --from results writes out/saved/summary.md, which belongs there"
+
+
+def test_the_page_with_all_results_has_these_and_no_others():
+    titles = [experiment.title for name, experiment in EXPERIMENTS.items() if name in saved_experiments(RESULTS)]
+    assert [line.removeprefix("## ") for line in PAGE.splitlines() if line.startswith("## ")] == titles
 
 
 @pytest.mark.parametrize("algorithm", ["lambda-linear", "federated"])

@@ -86,10 +86,11 @@ def markdown(experiments: Sequence[Sequence[Outcome]], notes: Sequence[str] = ()
     judged = sum(verdict.answer != "not run" for verdict in verdicts)
     chance = f"If none of the claims were true, about {expected_by_chance(judged)} of these {judged} verdicts would "
     last = [f"{chance}still be “holds”.\n"] if judged > 1 else []
-    return "\n".join([*missing, *(_section(outcomes) for outcomes in experiments), *last])
+    return "\n".join([*missing, *(section(outcomes) for outcomes in experiments), *last])
 
 
-def _section(outcomes: Sequence[Outcome]) -> str:
+def section(outcomes: Sequence[Outcome]) -> str:
+    """What an experiment came to on all its data sets: what it is about, its lines, the verdicts on its claims."""
     experiment = outcomes[0].experiment
     parts = [f"## {experiment.title}", experiment.about.strip(), f"`fultr reproduce {experiment.name}`"]
     parts.append(_as_markdown(table(outcomes)))
