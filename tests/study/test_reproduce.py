@@ -103,7 +103,7 @@ def test_two_processes_give_what_one_gives(plain, tmp_path):
 
 def test_what_is_stored_is_not_done_again(plain, tmp_path, monkeypatch):
     shutil.copytree(plain[0], tmp_path / "copy")
-    monkeypatch.delattr("fultr.study.store.perform")  # whatever is done now fails
+    monkeypatch.delattr("fultr.study.store.perform_all")  # whatever is done now fails
     [outcome] = done(small(), tmp_path / "copy", workers=1)
     assert outcome.lines["FedIPS, γ = 1"].ndcg.tolist() == plain[1].lines["FedIPS, γ = 1"].ndcg.tolist()
     progress, busy = read_progress(tmp_path / "copy")

@@ -27,7 +27,7 @@ EXPERIMENTS = {experiment.name: experiment for experiment in packaged()}
 
 @pytest.mark.parametrize("name", saved_experiments(RESULTS))
 def test_they_are_complete_and_can_be_judged_and_drawn(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("fultr.study.store.perform", lambda *_, **__: pytest.fail("a run was done"))
+    monkeypatch.setattr("fultr.study.store.perform_all", lambda *_, **__: pytest.fail("a run was done"))
     experiment = EXPERIMENTS[name]
     plan = Plan([experiment], tmp_path, saved=RESULTS, from_saved=True)
     found = outcomes(experiment, plan)

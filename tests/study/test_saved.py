@@ -86,7 +86,7 @@ def fultr(*arguments: object) -> int:
 def test_saved_runs_give_the_same_bits_without_data_or_training(done, tmp_path, monkeypatch):
     folder, outcome = done
     monkeypatch.setattr("fultr.study.store.load", lambda *_, **__: pytest.fail("data were loaded"))
-    monkeypatch.setattr("fultr.study.store.perform", lambda *_, **__: pytest.fail("a run was done"))
+    monkeypatch.setattr("fultr.study.store.perform_all", lambda *_, **__: pytest.fail("a run was done"))
     plan = Plan([experiment(folder)], tmp_path, saved=folder / "results", from_saved=True)
     [again] = outcomes(experiment(folder), plan)
     assert again.choices == outcome.choices
@@ -385,6 +385,8 @@ def test_a_run_that_cannot_be_read_is_one_line_with_file_and_run(change, said, d
         (("--from", "RESULTS", "--list"), "--list makes no difference with --from"),
         (("--from", "RESULTS", "--lines", "nosuch"), "--lines makes no difference with --from"),
         (("--from", "RESULTS", "--data", "a=b"), "--data makes no difference with --from"),
+        (("--from", "RESULTS", "--merge"), "--merge makes no difference with --from"),
+        (("--status", "--from", "RESULTS"), "--from makes no difference with --status"),
         (("--check", "RESULTS", "--save", "there"), "--save makes no difference with --check"),
         (("--check", "RESULTS", "--lines", "nosuch"), "--lines makes no difference with --check"),
         (("--check", "RESULTS", "--finished"), "--finished makes no difference with --check"),

@@ -30,7 +30,7 @@ from fultr.study.settings import Adversaries, FiniteUsers, RunSettings
 
 if TYPE_CHECKING:
     from fultr.data.ranking import Splits
-    from fultr.study.simulate import Simulation
+    from fultr.study.course import Simulation
 
 _SIMULATED = setting_names(
     RunSettings,

@@ -129,6 +129,7 @@ def client_round(
     total: Sums,
     *,
     known: Float64s | None = None,
+    estimated: bool = False,
     evidence: Float32s | None = None,
     held_out: Records | None = None,
     rival: Float32s | None = None,
@@ -144,6 +145,7 @@ def client_round(
         records: what the clients displayed and clicked.
         total: the replies' sum, see `nothing`; added to. With one row per client, each reply is in its own.
         known: [impressions, K] examination, where only a simulation knows it.
+        estimated: `known` is what the same estimator found in the same records, and `total` has its sums already.
         evidence: what each client remembers of earlier rounds; changed.
         held_out: records of the only client that its ranker is judged by; it replies "judged", see `judge_order`.
         rival: weights of a second ranker that is judged by the same.
@@ -155,7 +157,7 @@ def client_round(
     """
     singly = single_replies(algorithm.stage)
     replies = _unsaid(algorithm, model, records.display.ranks, records.clients) if singly else total
-    estimates = _estimates(algorithm, sent, records, replies, evidence)
+    estimates = None if estimated else _estimates(algorithm, sent, records, replies, evidence)
     examination = known if estimates is None else each_impression(estimates, records.log.offsets)
     if examination is None:
         raise FultrError("propensity: only a simulation knows it; give numbers, or name an estimator")

@@ -8,11 +8,13 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from joblib import Parallel, delayed
 
 from fultr.core.errors import FultrError
+from fultr.core.threads import default_threads
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -43,6 +45,18 @@ def each_finished(
     return _on_ray(function, tasks, ray) if ray else _in_processes(function, tasks, workers)
 
 
+def cores(workers: int | None = None, ray: str | None = None) -> int:
+    """How many tasks are done at a time: by so many workers, on all cores of this machine, or of a cluster.
+
+    >>> cores(workers=3)
+    3
+    """
+    if ray is None:
+        return default_threads() if workers is None else workers
+    with _cluster(ray) as there:
+        return max(1, int(there.cluster_resources().get("CPU", 1)))
+
+
 def _timed(function: Callable[[Any], Any], i: int, task: Any) -> tuple[int, Any, float]:
     begun = time.perf_counter()
     result = function(task)
@@ -64,6 +78,20 @@ def _in_processes(function: Callable[[Any], Any], tasks: Sequence[Any], workers:
 
 
 def _on_ray(function: Callable[[Any], Any], tasks: Sequence[Any], address: str) -> Finished[Any]:
+    with _cluster(address) as ray:
+        remote = ray.remote(num_cpus=1)(_timed)
+        pending = [remote.remote(function, i, task) for i, task in enumerate(tasks)]
+        while pending:
+            ended, pending = ray.wait(pending)
+            try:
+                yield ray.get(ended[0])
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+
+
+@contextmanager
+def _cluster(address: str) -> Iterator[Any]:
+    """Ray, connected to a cluster."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns about GPUs, which are not used
     try:
@@ -78,13 +106,6 @@ def _on_ray(function: Callable[[Any], Any], tasks: Sequence[Any], address: str) 
     except (OSError, ValueError, RuntimeError) as error:
         raise FultrError(f"ray: cannot reach a cluster at {address}: {str(error).splitlines()[0]}") from None
     try:
-        remote = ray.remote(num_cpus=1)(_timed)
-        pending = [remote.remote(function, i, task) for i, task in enumerate(tasks)]
-        while pending:
-            ended, pending = ray.wait(pending)
-            try:
-                yield ray.get(ended[0])
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause from None
+        yield ray
     finally:
         ray.shutdown()

@@ -156,7 +156,7 @@ def replies(settings: RunSettings, data: Splits, users: Sequence[int], seed: int
     )
     server = Server.initial(algorithm, model, model.initial(), settings.displayed)
     for t in range(settings.rounds):
-        server, _ = run_round(run, t, server)
+        [(server, _)] = run_round([run], t, [server])
     sent, first, found = broadcast(algorithm, server), 0, []
     for group in users:
         sums = nothing(algorithm, model, settings.displayed, group)

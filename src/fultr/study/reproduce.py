@@ -14,12 +14,12 @@ import numpy as np
 
 from fultr.core.errors import FultrError
 from fultr.core.files import written_whole
-from fultr.core.threads import default_threads
-from fultr.study.engine import each_finished
+from fultr.study.engine import cores, each_finished
 from fultr.study.experiment import Experiment, Line, Outcome
 from fultr.study.outcomes import measuring_tasks, outcome_of, runs_of
-from fultr.study.run import Result, cost
+from fultr.study.run import Result
 from fultr.study.saved import Saved, SavedRun
+from fultr.study.sharing import Costs, bundles
 from fultr.study.statistics import estimate
 from fultr.study.store import Source, Store, Task, do, run_key
 from fultr.study.tuning import Lookup, tuned
@@ -162,18 +162,20 @@ def expected(
     >>> expected(mine, Source("synthetic"))[0]
     4
     """
-    data = source.load()
-    runs, total = 0, 0.0
+    runs, total, known, costs = 0, 0.0, Costs(), dict[str, float]()
     for line in experiment.lines if lines is None else lines:
         parts = [(line.settings, "test", experiment.seeds, f"{line.grid}" if line.grid else "")]
         if line.grid:
             parts += [(settings, "valid", experiment.tuning_seeds, "") for _, settings in line.candidates()]
         for settings, split, seeds, rates in parts:
             runs += len(seeds)
-            one, relevant = cost(settings, data, (split,)), settings.relevant()
+            relevant = settings.relevant()
             for seed in seeds:
                 key = rates + run_key(relevant, seed, (split,), source.fingerprints())
-                total += one if shared is None or key not in shared else 0.0
+                if key not in costs:
+                    costs[key] = known.of(settings, source, seed=seed, splits=(split,))
+                if shared is None or key not in shared:
+                    total += costs[key]
                 if shared is not None:
                     shared.add(key)
     return runs, total
@@ -258,10 +260,11 @@ def _do_all(
 ) -> None:
     """See that all tasks are finished, the longest first; with `more`, they were not counted on."""
     missing: dict[str, tuple[Task, str]] = {}
-    costs: dict[str, float] = {}
+    known, costs = Costs(), dict[str, float]()
     for (source, name), tasks in wanted.items():
         for task in tasks:
-            costs[task.key] = cost(task.settings, source.load(), task.splits)
+            if task.key not in costs:
+                costs[task.key] = known.of(task.settings, source, seed=task.seed, splits=task.splits)
             if more:
                 progress.runs += 1
                 progress.cost += costs[task.key]
@@ -273,17 +276,19 @@ def _do_all(
         tell()
     ordered = sorted(missing.values(), key=lambda entry: (-costs[entry[0].key], entry[0].seed, entry[0].key))
     values: dict[str, list[float]] = {}
-    workers = default_threads() if plan.workers is None else plan.workers
-    for i, result, seconds in each_finished(
-        partial(do, folder=plan.store.folder.absolute()), [task for task, _ in ordered], workers=workers, ray=plan.ray
+    workers = cores(plan.workers, plan.ray) if ordered else 1
+    work = bundles([task for task, _ in ordered], workers)
+    for i, results, seconds in each_finished(
+        partial(do, folder=plan.store.folder.absolute()), work, workers=workers, ray=plan.ray
     ):
-        task, name = ordered[i]
-        if plan.store.load(task) is None:  # done on a machine that does not see the store
-            plan.store.save(task, result)
-        split = task.splits[0]
-        values.setdefault(name, []).append(float(result.ndcg[split][-1]))
-        progress.advance(1, costs[task.key], performed=True, seconds=seconds)
-        progress.latest = _latest(name, split, task.settings.k, values[name])
+        for task, result in zip(work[i], results, strict=True):
+            name = missing[task.key][1]
+            if plan.store.load(task) is None:  # done on a machine that does not see the store
+                plan.store.save(task, result)
+            split = task.splits[0]
+            values.setdefault(name, []).append(float(result.ndcg[split][-1]))
+            progress.advance(1, costs[task.key], performed=True, seconds=seconds / len(results))
+            progress.latest = _latest(name, split, task.settings.k, values[name])
         tell()
 
 

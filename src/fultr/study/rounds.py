@@ -5,6 +5,7 @@ What clients and server do is `fultr.federated.fedips`; here is where their reco
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,13 +16,14 @@ from fultr.clicks.models.model import Model as ClickModel
 from fultr.clicks.models.position_based import examination
 from fultr.clicks.sessions import check_queries, drawn_queries, simulate_clicks
 from fultr.clicks.settings import Sessions
-from fultr.core.arrays import Float32s, Float64s, Int64s
+from fultr.core.arrays import Arrays, Float32s, Float64s, Int64s
 from fultr.core.threads import run_chunks
 from fultr.federated.aggregate import parts_of
+from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.fedips import Broadcast, Server, broadcast, client_round, nothing, server_round
-from fultr.federated.privacy.stage import Sums
-from fultr.federated.settings import FedIPS
-from fultr.rankers.model import Model
+from fultr.federated.privacy.stage import Sums, single_replies
+from fultr.federated.settings import Estimator, FedIPS
+from fultr.rankers.model import TREES, Model
 from fultr.study.adversaries import adversarial, poison
 from fultr.study.exploration import online_sums
 from fultr.study.seeded import SeededRandomness
@@ -71,69 +73,160 @@ class Watched(NamedTuple):
     online: Float64s
 
 
-def run_round(run: Simulated, t: int, server: Server, *, watch: bool = False) -> tuple[Server, Watched]:
-    """Round t: Algorithm 1, lines 2 to 11; returns what the server knows after it, and what was watched."""
-    cohort = run.users.cohort(t)  # line 2
-    sent = broadcast(run.algorithm, server)  # line 3
-    replies, watched = collect(run, t, sent, cohort, watch=watch)  # lines 4 to 10
+def run_round(
+    runs: Sequence[Simulated], t: int, servers: Sequence[Server], *, watch: bool = False
+) -> list[tuple[Server, Watched]]:
+    """Round t of a run, or of several whose users click the same (`alike`): Algorithm 1, lines 2 to 11.
+
+    Returns:
+        For each run what its server knows after it, and what was watched.
+    """
+    cohort = runs[0].users.cohort(t)  # line 2
+    sent = [broadcast(run.algorithm, server) for run, server in zip(runs, servers, strict=True)]  # line 3
+    collected = collect(runs, t, sent, cohort, watch=watch)  # lines 4 to 10
+    return [
+        (_stepped(run, t, server, cohort, replies), watched)  # line 11
+        for run, server, (replies, watched) in zip(runs, servers, collected, strict=True)
+    ]
+
+
+def _stepped(run: Simulated, t: int, server: Server, cohort: Int64s, replies: Sums) -> Server:
     random, expected, privacy = SeededRandomness(run.seed), run.users.expected, run.algorithm.privacy
     if run.secure_sums:
         there = survivors(run.dropouts, run.seed, t, cohort, privacy)
         replies = secure_total(run.algorithm.stage, replies, there, run.threads)
         expected -= 0 if privacy else int((~there).sum())  # with privacy, who replied must not show
-    after = server_round(  # line 11
-        run.algorithm, run.model, server, replies, expected, random, summed=run.secure_sums
+    return server_round(run.algorithm, run.model, server, replies, expected, random, summed=run.secure_sums)
+
+
+def keeps_to_itself(algorithm: FedIPS) -> bool:
+    """Is a run apart from all others, although its users may click the same?
+
+    Where clients have secrets or memories, or their replies are looked at one by one; and with trees, which remember
+    the scores of what is displayed as long as they alone are asked for them.
+    """
+    source = algorithm.propensity
+    return (
+        algorithm.model.kind in TREES
+        or algorithm.aggregation.aggregation != "mean"
+        or single_replies(algorithm.stage)
+        or (isinstance(source, Estimator) and source.remember)
     )
-    return after, watched
 
 
-def collect(run: Simulated, t: int, sent: Broadcast, cohort: Int64s, *, watch: bool = False) -> tuple[Sums, Watched]:
+def alike(one: Simulated, other: Simulated) -> bool:
+    """Do the users of two runs see and click the same, so that a round of both needs their clicks only once?"""
+    if one is other:
+        return True
+    told, others = ((run.seed, run.sessions, run.showing) for run in (one, other))
+    parts = ("display", "attraction", "users", "click_model", "shown")
+    return (
+        told == others
+        and all(getattr(one, part) is getattr(other, part) for part in parts)
+        and not any(_singly(run) or keeps_to_itself(run.algorithm) for run in (one, other))
+    )
+
+
+def collect(
+    runs: Sequence[Simulated], t: int, sent: Sequence[Broadcast], cohort: Int64s, *, watch: bool = False
+) -> list[tuple[Sums, Watched]]:
     """Each client's clicks and local training: what they send, each in a row if that is needed, else by parts.
 
+    Runs whose users click the same share the clicks, and estimates that would be the same; while one trains on them,
+    the features that they are about are at hand for the next.
+
     Args:
-        run: what stays the same.
+        runs: what stays the same.
         t: the round.
-        sent: what the server broadcast.
+        sent: what the server of each run broadcast.
         cohort: the clients, by number.
         watch: tell what clicks were divided by, and how good what was displayed is.
     """
-    parts = parts_of(cohort.size)
-    robust = run.algorithm.aggregation.aggregation != "mean"
-    singly = run.secure_sums or run.adversaries is not None or robust
-    rows = cohort.size if singly else len(parts)
-    replies = nothing(run.algorithm, run.model, run.display.ranks, rows)
-    watched, online = np.zeros((len(parts), 5, run.display.ranks)), np.zeros((len(parts), 3))
-    needed = watch or run.algorithm.propensity == "known"
-    random, privacy = SeededRandomness(run.seed), run.algorithm.privacy
-    noised = privacy is not None and privacy.mode == "distributed"
+    parts, first = parts_of(cohort.size), runs[0]
+    replies = [
+        nothing(run.algorithm, run.model, run.display.ranks, cohort.size if _singly(run) else len(parts))
+        for run in runs
+    ]
+    leaders = _leaders(runs, sent)
+    watched, online = np.zeros((len(runs), len(parts), 5, first.display.ranks)), np.zeros((len(parts), 3))
+    needed = watch or any(run.algorithm.propensity == "known" for run in runs)
 
     def work(i: int) -> None:
-        begin, end = parts[i]
-        for block in range(begin, end, _BLOCK):
-            until = min(block + _BLOCK, end)
-            clients, own = cohort[block:until], slice(block, until) if singly else slice(i, i + 1)
-            total = {name: array[own] for name, array in replies.items()}
-            base, records, drawn = clicked(run, t, clients)
-            true = run.click_model.examination_given_clicks(base, records.log) if needed else None
-            remembered = None if run.evidence is None else run.evidence[clients]
-            draws = [random.client(t, client) for client in clients.tolist()] if noised else None
-            used = client_round(
-                run.algorithm, run.model, sent, records, total, known=true, evidence=remembered, draws=draws
-            )
-            if run.evidence is not None and remembered is not None:
-                run.evidence[clients] = remembered
-            if watch and true is not None:
-                watched[i] += weighed(records, used, true)
-            if watch and run.shown is not None and run.before is not None:
-                quality = run.shown.quality
+        for begin in range(*parts[i], _BLOCK):
+            end = min(begin + _BLOCK, parts[i][1])
+            clients = cohort[begin:end]
+            base, records, drawn = clicked(first, t, clients)
+            true = first.click_model.examination_given_clicks(base, records.log) if needed else None
+            used: list[Float64s] = []
+            for j, run in enumerate(runs):
+                rows = slice(begin, end) if _singly(run) else slice(i, i + 1)
+                total = {name: array[rows] for name, array in replies[j].items()}
+                if leaders[j] == j:
+                    used.append(_train(run, t, sent[j], clients, records, total, true))
+                else:
+                    for name in _estimated(run):
+                        total[name][:] = replies[leaders[j]][name][rows]
+                    shared = used[leaders[j]]
+                    client_round(run.algorithm, run.model, sent[j], records, total, known=shared, estimated=True)
+                    used.append(shared)
+                if watch and true is not None:
+                    watched[j, i] += weighed(records, used[j], true)
+            if watch and first.shown is not None and first.before is not None:
+                quality = first.shown.quality
                 if drawn is not None:
-                    quality = run.shown.judged.ndcg(records.display.documents, drawn)
-                online[i] += online_sums(quality, run.before, records.log.queries, drawn)
+                    quality = first.shown.judged.ndcg(records.display.documents, drawn)
+                online[i] += online_sums(quality, first.before, records.log.queries, drawn)
 
-    run_chunks(work, len(parts), run.threads)
-    if run.adversaries is not None:
-        poison(run.adversaries, replies, adversarial(run.adversaries, run.seed, cohort))
-    return replies, Watched(watched.sum(axis=0), online.sum(axis=0))
+    run_chunks(work, len(parts), first.threads)
+    for run, sums in zip(runs, replies, strict=True):
+        if run.adversaries is not None:
+            poison(run.adversaries, sums, adversarial(run.adversaries, run.seed, cohort))
+    return [(sums, Watched(of.sum(axis=0), online.sum(axis=0))) for sums, of in zip(replies, watched, strict=True)]
+
+
+def _train(
+    run: Simulated, t: int, sent: Broadcast, clients: Int64s, records: Records, total: Sums, known: Float64s | None
+) -> Float64s:
+    """Some clients' training; what they send is added to `total`. Returns what clicks were divided by."""
+    random, privacy = SeededRandomness(run.seed), run.algorithm.privacy
+    noised = privacy is not None and privacy.mode == "distributed"
+    draws = [random.client(t, client) for client in clients.tolist()] if noised else None
+    remembered = None if run.evidence is None else run.evidence[clients]
+    used = client_round(run.algorithm, run.model, sent, records, total, known=known, evidence=remembered, draws=draws)
+    if run.evidence is not None and remembered is not None:
+        run.evidence[clients] = remembered
+    return used
+
+
+def _singly(run: Simulated) -> bool:
+    """Must each client's reply have a row of its own?"""
+    return run.secure_sums or run.adversaries is not None or run.algorithm.aggregation.aggregation != "mean"
+
+
+def _leaders(runs: Sequence[Simulated], sent: Sequence[Broadcast]) -> list[int]:
+    """For each run the first one whose clients estimate the same, and send the same of it; or itself."""
+
+    def same(i: int, j: int) -> bool:
+        source = runs[j].algorithm.propensity
+        return (
+            isinstance(source, Estimator)
+            and runs[i].algorithm.propensity == source
+            and _same_arrays(sent[i].estimation, sent[j].estimation)
+        )
+
+    return [next((i for i in range(j) if same(i, j)), j) for j in range(len(runs))]
+
+
+def _same_arrays(some: Arrays, others: Arrays) -> bool:
+    return some.keys() == others.keys() and all(np.array_equal(some[name], others[name]) for name in some)
+
+
+def _estimated(run: Simulated) -> Iterable[str]:
+    """Names of what a run's estimator has clients send."""
+    source = run.algorithm.propensity
+    if not isinstance(source, Estimator):
+        return ()
+    return ESTIMATORS[source.kind].nothing(source, run.model.features, run.display.ranks, 1).keys()
 
 
 def clicked(run: Simulated, t: int, clients: Int64s) -> tuple[Float64s, Records, Int64s | None]:

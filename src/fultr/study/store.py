@@ -26,7 +26,7 @@ from fultr.data.layouts import Sentinel, title_of
 from fultr.data.load import load
 from fultr.data.ranking import Splits
 from fultr.study.origins import Origin
-from fultr.study.run import Result, cost, perform
+from fultr.study.run import Result, cost, perform_all
 from fultr.study.settings import RunSettings
 
 _CHECKPOINT_SECONDS = 2  # between two checkpoints of a run, roughly; shorter runs write none
@@ -182,29 +182,32 @@ class Store:
             return True
 
 
-def do(task: Task, folder: Path) -> Result:
-    """Do a task on one thread, from its checkpoint if it was interrupted, and store its result.
+def do(tasks: Sequence[Task], folder: Path) -> list[Result]:
+    """Do tasks on the same data side by side, on one thread, from checkpoints if they were interrupted; store results.
 
-    On a machine that cannot see the folder nothing is written: the result is returned to the caller.
+    On a machine that cannot see the folder nothing is written: the results are returned to the caller.
     """
-    store = Store(folder)
+    store, first = Store(folder), tasks[0]
     here = folder.is_dir()
-    stored = store.load(task) if here else None
-    if stored is not None:
-        return stored
-    data = task.source.load()
-    if task.source.fingerprints() != task.fingerprints:
-        raise FultrError(f"{task.source.where}: the data differ from those on the machine that started the work")
-    seconds = cost(task.settings, data, task.splits)
-    result = perform(
-        task.settings,
-        data,
-        seed=task.seed,
-        splits=task.splits,
-        checkpoint=store.checkpoint(task) if here and seconds > _CHECKPOINT_SECONDS else None,
-        checkpoint_every=max(1, int(task.settings.rounds * _CHECKPOINT_SECONDS / seconds)),
-    )
-    if here:
-        store.save(task, result)
-        store.checkpoint(task).unlink(missing_ok=True)
-    return result
+    found = {task.key: stored for task in tasks if here and (stored := store.load(task)) is not None}
+    missing = [task for task in tasks if task.key not in found]
+    if missing:
+        data = first.source.load()
+        if first.source.fingerprints() != first.fingerprints:
+            raise FultrError(f"{first.source.where}: the data differ from those on the machine that started the work")
+        seconds = sum(cost(task.settings, data, task.splits, beside=i > 0) for i, task in enumerate(missing))
+        writes = here and seconds > _CHECKPOINT_SECONDS
+        for i, result in perform_all(
+            [task.settings for task in missing],
+            data,
+            seed=first.seed,
+            splits=first.splits,
+            checkpoints=[store.checkpoint(task) if writes else None for task in missing],
+            checkpoint_every=max(1, round(first.settings.rounds * _CHECKPOINT_SECONDS / seconds)),
+        ):
+            task = missing[i]
+            found[task.key] = result
+            if here:
+                store.save(task, result)
+                store.checkpoint(task).unlink(missing_ok=True)
+    return [found[task.key] for task in tasks]

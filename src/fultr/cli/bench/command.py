@@ -13,7 +13,7 @@ from fultr.cli.options import PATH, json_option, numbers
 if TYPE_CHECKING:
     from fultr.cli.bench.speed import Figure
 
-_USUAL = ("round", "estimate", "refresh", "evaluate", "read", "device")
+_USUAL = ("round", "beside", "estimate", "refresh", "evaluate", "read", "device")
 
 
 @click.command()
@@ -51,11 +51,13 @@ def bench(
     """Measure speed, as ratios to the machine's limits.
 
     Each benchmark is measured against a limit of the machine or other software, in the same run. Without an argument,
-    the first six are run; they take about 3 GB of memory and 1 GB of disk.
+    the first seven are run; they take about 3 GB of memory and 1 GB of disk.
 
     \b
       round       a round of federated training, against reading the same
                   features from memory
+      beside      rounds of several runs whose users click the same, against one
+                  by one
       estimate    the estimation of propensities, against training
       refresh     a ranker that becomes the logging policy, and exploration,
                   against a round

@@ -106,7 +106,7 @@ def _own_rounds(clients: int, rounds: int) -> _Rounds:
     server, done = _start(run), _Rounds([], [], [])
     for t in range(rounds):
         begun = time.perf_counter()
-        total, _ = collect(run, t, broadcast(run.algorithm, server), run.users.cohort(t))
+        [(total, _)] = collect([run], t, [broadcast(run.algorithm, server)], run.users.cohort(t))
         server = server_round(run.algorithm, run.model, server, total, run.users.expected)
         _note(done, server.weights, int(total["trained"].sum()), begun)
     return done
@@ -197,7 +197,7 @@ def _train(message: Message, context: Context) -> Message:
     client, setting = _whole(context.node_config["partition-id"]), message.content.config_records["round"]
     weights = message.content.array_records["weights"].to_numpy_ndarrays()[0]
     run, t = _simulated(_whole(setting["clients"])), _whole(setting["round"])
-    total, _ = collect(run, t, Broadcast(weights, {}, {}), np.array([client]))
+    [(total, _)] = collect([run], t, [Broadcast(weights, {}, {})], np.array([client]))
     content = RecordDict(
         {
             "update": ArrayRecord([total["update"][0].astype(np.float32)]),  # one client's: a float32 without loss

@@ -62,7 +62,7 @@ def _rounds(name: str, train: RankingData, shown: Display) -> list[tuple[str, fl
         algorithm = FedIPS(LocalTraining(_RATE, "softmax"))
         sent = Broadcast(model.initial(), {}, {})
         run = Simulated(algorithm, model, shown, PositionBased(), attracted, users, Sessions(), 0, None)
-        return lambda: collect(run, next(rounds), sent, everyone)
+        return lambda: collect([run], next(rounds), [sent], everyone)
 
     kinds = {kind: model_named(ModelSettings(kind, linear_rounds=0), train.width) for kind in MODELS}
     seconds = _in_turn({kind: a_round(model) for kind, model in kinds.items()}, time.perf_counter)

@@ -72,11 +72,11 @@ def _sum(values: Float32s) -> np.float32:
     return total
 
 
-def memory_bandwidth() -> float:
-    """Bytes a second: the best of five sums over 1.2 GB by all threads."""
+def memory_bandwidth(threads: int | None = None) -> float:
+    """Bytes a second: the best of five sums over 1.2 GB by all threads, or so many."""
     values = np.ones(300_000_000, np.float32)
     _sum(values[:10])
-    return values.nbytes / _best(lambda: run_ranges(lambda a, b: _sum(values[a:b]), values.size), 5)
+    return values.nbytes / _best(lambda: run_ranges(lambda a, b: _sum(values[a:b]), values.size, threads), 5)
 
 
 def clicked_bytes(log: ClickLog, shown: Display, width: int) -> int:
@@ -103,7 +103,7 @@ def _bench_round() -> list[Figure]:
 
     def a_round(clients: int) -> Callable[[], object]:
         setting, cohort, rounds = simulated(clients), np.arange(clients), count()
-        return lambda: collect(setting, next(rounds), sent, cohort)  # never the same clicks twice
+        return lambda: collect([setting], next(rounds), [sent], cohort)  # never the same clicks twice
 
     everyone = np.arange(2000)
     examined = examination(simulated(2000).users.severities(0, everyone), shown.ranks)
@@ -162,7 +162,7 @@ def _round_seconds(train: RankingData, clients: int = 2000, times: int = 41) -> 
             algorithm, linear, shown[versions], PositionBased(), attracted[versions], users, Sessions(), 0, threads=1
         )
         sent = broadcast(algorithm, Server.initial(algorithm, linear, linear.initial(), examined.shape[1]))
-        return lambda: collect(run, next(rounds), sent, cohort)
+        return lambda: collect([run], next(rounds), [sent], cohort)
 
     work["known"] = a_round(FedIPS(), 1)
     work["known, 2 versions"] = a_round(FedIPS(), 2)
@@ -170,6 +170,38 @@ def _round_seconds(train: RankingData, clients: int = 2000, times: int = 41) -> 
         work[kind] = a_round(FedIPS(propensity=Estimator(kind)), 2 if kind == "harvested" else 1)
     seconds = [[_best(one, 1) for one in work.values()] for _ in range(times)]  # in turn, as the machine's speed varies
     return dict(zip(work, np.median(seconds, axis=0).tolist(), strict=True))
+
+
+def _bench_beside() -> list[Figure]:
+    """A round of several runs whose users click the same against their rounds one by one, on one thread."""
+    say("beside: loading synthetic-yahoo")
+    train, model, cohort, rounds = load("synthetic-yahoo").train, ClickModel(), np.arange(2000), count()
+    users, linear = cohorts(FreshUsers(), train, model, cohort.size, 0), Linear(train.width)
+    shown = display(train, train_policy(train))
+    attracted = attraction(train, shown, model)
+    examined = examination(users.severities(0, cohort), shown.ranks)
+    log = simulate_clicks(PositionBased(), attracted, examined, cohort, sessions=Sessions(), seed=0, round_=0)
+    reading = clicked_bytes(log, shown, train.width) / memory_bandwidth(threads=1)
+
+    def a_round(algorithm: FedIPS, runs: int) -> Callable[[], object]:
+        one = Simulated(algorithm, linear, shown, PositionBased(), attracted, users, Sessions(), 0, threads=1)
+        sent = broadcast(algorithm, Server.initial(algorithm, linear, linear.initial(), shown.ranks))
+        return lambda: collect([replace(one) for _ in range(runs)], next(rounds), [sent] * runs, cohort)
+
+    algorithms = {"known": FedIPS(), "shrunk": FedIPS(propensity=Estimator("shrunk"))}
+    work = {(name, runs): a_round(algorithm, runs) for name, algorithm in algorithms.items() for runs in (1, 5, 10)}
+    seconds = [[_best(one, 1) for one in work.values()] for _ in range(12)]  # in turn, as the machine's speed varies
+    took = dict(zip(work, np.min(seconds, axis=0).tolist(), strict=True))
+    figures = [Figure("reading the clicked queries' features once, one thread", reading * 1e3, "ms")]
+    for name in algorithms:
+        alone = took[name, 1]
+        figures.append(Figure(f"round of 2,000 clients, synthetic-yahoo, one thread, {name}", alone * 1e3, "ms"))
+        for runs in (5, 10):
+            share = took[name, runs] / runs
+            figures.append(Figure(f"  round of {runs} runs side by side, for each", share * 1e3, "ms"))
+            figures.append(Figure("    alone / side by side", alone / share, ""))
+            figures.append(Figure("    side by side / reading", share / reading, ""))
+    return figures
 
 
 def _bench_refresh() -> list[Figure]:
@@ -187,7 +219,7 @@ def _bench_refresh() -> list[Figure]:
     def a_round(showing: Showing, first: Shown) -> Callable[[], object]:
         fixed = (FedIPS(), linear, shown.display, PositionBased(), shown.attraction, users, Sessions(), 0, 1)
         run = Simulated(*fixed, showing=showing, shown=first, before=shown.quality)
-        return lambda: collect(run, next(rounds), sent, cohort)
+        return lambda: collect([run], next(rounds), [sent], cohort)
 
     work = {
         "round": a_round(Showing(), replace(shown, scores=None)),
@@ -272,6 +304,7 @@ def _scikit_learn_reader() -> Callable[..., Any]:
 
 BENCHMARKS: dict[str, Callable[[], list[Figure]]] = {
     "round": _bench_round,
+    "beside": _bench_beside,
     "estimate": _bench_estimate,
     "refresh": _bench_refresh,
     "evaluate": _bench_evaluate,
