@@ -186,7 +186,10 @@ def reproduce(
     from fultr.study.sizing import QUICK_DATA
 
     folder = out or Path("out/quick" if quick else "out/saved" if origin else "out/paper")
+    reading = {"--fold": fold != 1, "--merge": merge, "--sentinel": sentinel}
     if status:
+        others = {"--save": save, "--finished": finished, "--from": origin, "--check": check, "--list": listing}
+        _refuse_beside("--status", {**others, **reading, "--lines": lines, "--data": sources})
         show_status(folder, as_json=as_json)
         return
     if check is not None and origin is not None:
@@ -195,7 +198,7 @@ def reproduce(
         raise click.UsageError("--sample goes with --check.")
     idle = {"--list": listing, "--lines": lines, "--finished": finished, "--workers": workers, "--ray": ray}
     if origin is not None:
-        _refuse_beside("--from", {**idle, "--data": sources})
+        _refuse_beside("--from", {**idle, **reading, "--data": sources})
     elif check is not None:
         _refuse_beside("--check", {**idle, "--save": save, "--out": out})
     elif finished:
