@@ -15,6 +15,7 @@ import pytest
 
 from fultr.cli.main import main
 from fultr.core.errors import FultrError
+from fultr.study.checking import Checked
 from fultr.study.experiment import Experiment, Outcome
 from fultr.study.experiment_files import read_experiment
 from fultr.study.origins import Origin, this_origin
@@ -140,7 +141,7 @@ def test_a_sample_is_computed_again_and_a_forged_run_is_found(done, tmp_path, ca
         ("c", 1, 9e-4, replace(this_origin(), platform="another"), "as rounding may by another platform"),
         ("d", 1, 9e-4, replace(this_origin(), fultr="0.1.0"), "as rounding may by another version"),
         ("e", 3, 9e-4, Origin("0.3.0"), "in the same direction, which rounding would not do: they are NOT the same"),
-        ("f", 1, 0.02, Origin("0.3.0"), "NOT the same"),
+        ("f", 1, 0.015, Origin("0.3.0"), "NOT the same"),
     ):
         forged = [
             replace(run, result=replace(run.result, ndcg={run.split: run.result.ndcg[run.split] + off}, origin=origin))
@@ -154,6 +155,17 @@ def test_a_sample_is_computed_again_and_a_forged_run_is_found(done, tmp_path, ca
         assert f"Saved by {origin}. Computed again by {this_origin()}." in captured.err
     assert fultr("reproduce", file, "--rounds", 12, "--check", results) == 2
     assert "no finished runs of these experiments with these settings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("difference", "shift", "agrees"),
+    [(0.015, 0.001, True), (0.03, 0.001, False), (0.015, -0.012, False), (0.009, 0.009, True)],
+)
+def test_elsewhere_a_point_may_be_further_off_than_the_mean(difference, shift, agrees, done):
+    folder, _ = done
+    run = next(iter(Saved.read(folder / "results", "small").runs.values()))
+    assert Checked("small", run, Origin("0.3.0", "elsewhere"), difference, shift).agrees is agrees
+    assert not Checked("small", run, run.result.origin, difference, shift).agrees
 
 
 def test_an_experiment_is_completed_in_sittings(done, tmp_path, capsys):

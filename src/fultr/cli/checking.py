@@ -26,7 +26,7 @@ def check_saved(plan: Plan, given: Sequence[Source], number: int, seed: int | No
         seed: chooses them; None: by chance.
         as_json: print one JSON object.
     """
-    from fultr.study.checking import ROUNDING, recompute, sampled, shifted, sources_at_hand
+    from fultr.study.checking import AT_A_POINT, ON_AVERAGE, recompute, sampled, shifted, sources_at_hand
     from fultr.study.outcomes import runs_of
     from fultr.study.saved import Saved
 
@@ -89,7 +89,8 @@ def check_saved(plan: Plan, given: Sequence[Source], number: int, seed: int | No
         rest = len(runs) - len(possible)
         few = f"; {rest:,} more are of data that are not at hand" if rest else ""
         say(f"{len(checked)} of {len(runs):,} runs, chosen by --seed {seed}{few}.")
-        say(f"The same version on the same platform must give the same bits; others may differ by up to {ROUNDING:g}.")
+        far = f"by up to {AT_A_POINT:g} at a point, and {ON_AVERAGE:g} in the mean of a curve"
+        say(f"The same version on the same platform must give the same bits; others may differ {far}.")
         if one_way:
             say("The runs differ in the same direction, which rounding would not do: they are NOT the same.")
     if not agree:
