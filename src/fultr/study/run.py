@@ -190,7 +190,7 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
     Measured with all cores at work and 64 to 519 features: a client's training costs a share for each click, its part
     in estimation one for each query, a document of λLinear about 1 ns a feature. Rules that look at each
     coordinate sort its values. The rankers of a run with trees have most of them in common. `beside` another run whose
-    users click the same, their clicks and estimates are made already, and the features at hand.
+    users click the same, policy, clicks and estimates are made already, and the features at hand.
     """
     width, train = data.train.width, data.train
     evaluated = sum(getattr(data, split).documents for split in splits) * width * 2e-10
@@ -222,7 +222,8 @@ def cost(settings: RunSettings, data: Splits, splits: tuple[str, ...] = ("test",
                 client += settings.sessions.queries * (2e-7 + settings.displayed * width * 1.5e-9)
             every = settings.showing.refresh
             scored = settings.rounds / every * train.documents * size * 5e-10 if every is not None else 0.0
-            return settings.rounds * settings.clients * client + scored + points * evaluated * size / width + 0.2
+            begun = 0.02 if beside else 0.2
+            return settings.rounds * settings.clients * client + scored + points * evaluated * size / width + begun
         case "lambda-linear":
             return settings.lambda_linear.lambda_epochs * (train.documents * width * 1e-9 + evaluated) + 0.2
         case "lightgbm":
