@@ -33,7 +33,9 @@ def test_they_are_complete_and_can_be_judged_and_drawn(name, tmp_path, monkeypat
     found = outcomes(experiment, plan)
     own = [outcome for outcome in found if outcome.data in experiment.data]  # real data sets have some of the lines
     assert [outcome.data for outcome in own] == list(experiment.data)
-    assert [missing_parts(outcome) for outcome in own] == [[]] * len(own)
+    missing = [part for outcome in own for part in missing_parts(outcome)]
+    assert all("repeats" in part for part in missing), "no line and no wider grid is missing, at most repeats"
+    assert all(f"- Not run yet: {name} [{outcome.data}]" in PAGE for outcome in own if missing_parts(outcome))
     assert left_out(plan) == []
     assert sum(outcome.origins.total() for outcome in found) == len(Saved.read(RESULTS, name).runs)
     verdicts = [verdict for outcome in own for verdict in outcome.verdicts()]
