@@ -123,7 +123,9 @@ def alike(one: Simulated, other: Simulated) -> bool:
     return (
         told == others
         and all(getattr(one, part) is getattr(other, part) for part in parts)
-        and not any(_singly(run) or keeps_to_itself(run.algorithm) for run in (one, other))
+        and not any(
+            run.secure_sums or run.adversaries is not None or keeps_to_itself(run.algorithm) for run in (one, other)
+        )
     )
 
 
@@ -147,7 +149,7 @@ def collect(
         nothing(run.algorithm, run.model, run.display.ranks, cohort.size if _singly(run) else len(parts))
         for run in runs
     ]
-    leaders = _leaders(runs, sent)
+    leaders, estimated = _leaders(runs, sent), [_estimated(run) for run in runs]
     watched, online = np.zeros((len(runs), len(parts), 5, first.display.ranks)), np.zeros((len(parts), 3))
     needed = watch or any(run.algorithm.propensity == "known" for run in runs)
 
@@ -164,7 +166,7 @@ def collect(
                 if leaders[j] == j:
                     used.append(_train(run, t, sent[j], clients, records, total, true))
                 else:
-                    for name in _estimated(run):
+                    for name in estimated[j]:
                         total[name][:] = replies[leaders[j]][name][rows]
                     shared = used[leaders[j]]
                     client_round(run.algorithm, run.model, sent[j], records, total, known=shared, estimated=True)
