@@ -240,6 +240,12 @@ def _leaves(tree: Any) -> dict[str, Leaf]:
     return found
 
 
+@cache
+def _own_leaves(tree: Any) -> dict[str, Leaf]:
+    """The settings that are fields of the class itself, by field."""
+    return {leaf.path[0]: leaf for leaf in _leaves(tree).values() if len(leaf.path) == 1}
+
+
 def _walk(tree: type, path: tuple[str, ...], usual: Any) -> Iterator[Leaf]:
     """The settings of a class that stands at a place; `usual` has their defaults there, None: those of the class."""
     hints = _hints(tree)
@@ -302,7 +308,7 @@ def check(settings: Any) -> None:
                 name = cast(type, kind).__name__
                 raise SettingError(each.name, f"expected a value of type {name}, found {written(value)}")
             continue
-        leaf = next(leaf for leaf in _leaves(tree).values() if leaf.path == (each.name,))
+        leaf = _own_leaves(tree)[each.name]
         if leaf.record is None or not isinstance(value, leaf.record):
             object.__setattr__(settings, each.name, _chosen(leaf, leaf.read(value), {}, None))
 
@@ -327,6 +333,8 @@ def _read(tree: type, given: Mapping[str, object]) -> dict[str, Any]:
 
 def _filled(tree: type, values: Mapping[str, Any], base: Any) -> Any:
     """A record with some values; what they leave open is as in `base`, or by default if that is None."""
+    if base is not None and values.keys().isdisjoint(_leaves(tree)):
+        return base
     parts: dict[str, Any] = {}
     hints = _hints(tree)
     for each in fields(tree):

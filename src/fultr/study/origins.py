@@ -33,6 +33,12 @@ class Origin:
 
 
 @lru_cache
+def this_version() -> str:
+    """The version of fultr; the system is asked for it once."""
+    return version("fultr")
+
+
+@lru_cache
 def this_platform() -> str:
     """The processor as code is compiled for it, the system's library, and the packages that compute.
 
@@ -56,7 +62,7 @@ def this_platform() -> str:
 
 def this_origin() -> Origin:
     """What computes runs here."""
-    return Origin(version("fultr"), this_platform())
+    return Origin(this_version(), this_platform())
 
 
 def versions() -> dict[str, str]:

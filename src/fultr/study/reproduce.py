@@ -162,7 +162,7 @@ def expected(
     >>> expected(mine, Source("synthetic"))[0]
     4
     """
-    runs, total, known, costs = 0, 0.0, Costs(), dict[str, float]()
+    runs, total, known, costs, fingerprints = 0, 0.0, Costs(), dict[str, float](), source.fingerprints()
     for line in experiment.lines if lines is None else lines:
         parts = [(line.settings, "test", experiment.seeds, f"{line.grid}" if line.grid else "")]
         if line.grid:
@@ -171,7 +171,7 @@ def expected(
             runs += len(seeds)
             relevant = settings.relevant()
             for seed in seeds:
-                key = rates + run_key(relevant, seed, (split,), source.fingerprints())
+                key = rates + run_key(relevant, seed, (split,), fingerprints)
                 if key not in costs:
                     costs[key] = known.of(settings, source, seed=seed, splits=(split,))
                 if shared is None or key not in shared:

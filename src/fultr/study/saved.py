@@ -87,7 +87,8 @@ class Saved:
         path = folder / f"{experiment}.parquet"
         if not path.is_file():
             return cls(path)
-        return cls(path, _read(path))
+        about = path.stat()
+        return cls(path, _read(path, (about.st_mtime_ns, about.st_size, about.st_ino)))
 
     def load(self, task: Task) -> Result | None:
         """The result of a task; None if it is not there. Another version of fultr may have computed it."""
@@ -172,7 +173,9 @@ def _digest(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def _read(path: Path) -> dict[str, SavedRun]:
+@lru_cache(maxsize=64)
+def _read(path: Path, state: tuple[int, ...]) -> Mapping[str, SavedRun]:
+    """The runs of a file, which is read again when its state, from `stat`, is another."""
     try:
         table = pq.read_table(path, schema=_SCHEMA, page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from fultr.core.settings import leaves
 from fultr.data.layouts import Sentinel, title_of
 from fultr.data.load import load
 from fultr.data.ranking import Splits
-from fultr.study.origins import Origin
+from fultr.study.origins import Origin, this_version
 from fultr.study.run import Result, cost, perform_all
 from fultr.study.settings import RunSettings
 
@@ -111,7 +110,7 @@ class Task:
     def identity(self) -> dict[str, Any]:
         """Everything that the result depends on."""
         content = {
-            "fultr": version("fultr"),
+            "fultr": this_version(),
             "data": list(self.fingerprints),
             "settings": self.settings.relevant(),
             "seed": self.seed,
