@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fultr
-from fultr.cli.bench.practitioner import table_of
 from fultr.core.errors import FultrError
 from fultr.data.ranking import Splits
 from fultr.study.practitioner import cases, measure, read_lines
 from fultr.study.practitioner_logs import DISPLAYED, Case, divided, made_log
+from fultr.study.practitioner_report import draw, kinds, markdown, rows
 
 pytest.importorskip("lightgbm")
 
@@ -56,7 +56,8 @@ def test_what_is_measured_is_not_measured_again(small: Splits, tmp_path: Path) -
     second = measure({"synthetic": small}, wanted, methods, file, told.append)
     assert len(told) == 5
     assert [line["ndcg"] for line in first] == [line["ndcg"] for line in second]
-    assert all(0 < row["ndcg"] < 1 and row["logs"] == 1 for row in table_of(second))
+    (kind,) = kinds(second)
+    assert all(0 < row["ndcg"] < 1 and row["logs"] == 1 for row in rows(kind))
 
 
 def test_settings_are_chosen_on_the_first_log_of_a_kind(small: Splits, tmp_path: Path) -> None:
@@ -87,3 +88,37 @@ def test_what_is_no_measurement_is_named_and_kept(tmp_path: Path) -> None:
 def test_logs_that_cannot_be_made_are_refused(wrong: tuple[int, str, float, int], what: str) -> None:
     with pytest.raises(FultrError, match=what):
         Case(0, *wrong)
+
+
+def line(method: str, repeat: int, ndcg: float, **other: object) -> dict[str, object]:
+    case = {"repeat": repeat, "clicks": 10_000, "data": "synthetic", "gamma": 2.0, "policies": 3}
+    return {**case, "method": method, "ndcg": ndcg, "cpu": 1.5, **other}
+
+
+def test_differences_are_paired_over_the_logs_that_both_trained_on() -> None:
+    ours = [line("fultr", 0, 0.60), line("fultr", 1, 0.62), line("fultr", 2, 0.70)]
+    (kind,) = kinds([*ours, line("LightGBM", 1, 0.58), line("LightGBM", 2, 0.60)])
+    gap = kind.ahead("LightGBM")
+    assert gap is not None
+    assert gap.mean == pytest.approx((0.04 + 0.10) / 2)
+    assert gap.standard_error == pytest.approx(0.06 / np.sqrt(2) / np.sqrt(2))  # the deviation of two numbers
+    row = next(row for row in rows(kind) if row["method"] == "LightGBM")
+    assert row["ahead_low"] == pytest.approx(0.07 - 12.7062 * 0.03, abs=1e-5)  # Student's t, 1 degree of freedom
+
+
+def test_the_table_compares_with_the_best_other_software() -> None:
+    lines = [line("fultr", 0, 0.60), line("LightGBM", 0, 0.55), line("XGBoost unbiased tuned", 0, 0.62)]
+    lines += [line("policy", 0, 0.50), line("grades", 0, 0.67), line("fultr linear", 0, 0.61)]
+    head, _, row = markdown(kinds(lines)).splitlines()
+    cells = dict(zip(head.split(" | "), row.split(" | "), strict=True))
+    assert cells["ahead of the best other one by"] == "−.020"
+    assert (cells["`UnbiasedRanker`"], cells["XGBoost tuned"], cells["clicks"]) == (".600, 1.5 s", ".620", "10⁴")
+    assert cells["with `position`"] == ""
+
+
+def test_the_page_has_the_table_of_the_measurements_that_come_with_the_source() -> None:
+    root = Path(__file__).parents[2]
+    measured = kinds(read_lines(root / "results" / "practitioner.jsonl"))
+    assert markdown(measured) in (root / "docs" / "click-logs.md").read_text(encoding="utf-8")
+    panels = draw(measured).axes
+    assert [axes.get_title(loc="left") for axes in panels] == sorted({kind.data for kind in measured})

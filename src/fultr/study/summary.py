@@ -93,7 +93,7 @@ def section(outcomes: Sequence[Outcome]) -> str:
     """What an experiment came to on all its data sets: what it is about, its lines, the verdicts on its claims."""
     experiment = outcomes[0].experiment
     parts = [f"## {experiment.title}", experiment.about.strip(), f"`fultr reproduce {experiment.name}`"]
-    parts.append(_as_markdown(table(outcomes)))
+    parts.append(as_markdown(table(outcomes)))
     repeats = span(repeats_of(outcomes))
     said = "A single repeat." if repeats == "1" else f"Means ± standard errors over {repeats} repeats."
     if any(outcome.choices for outcome in outcomes):
@@ -104,7 +104,7 @@ def section(outcomes: Sequence[Outcome]) -> str:
     if experiment.claims:
         heads = ["claim", *(outcome.data for outcome in outcomes)]
         claims = [[claim.says, *map(_said, one)] for claim, *one in zip(experiment.claims, *verdicts, strict=True)]
-        parts.append(_as_markdown([heads, *claims]))
+        parts.append(as_markdown([heads, *claims]))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -122,6 +122,7 @@ def _in_figures(verdict: Verdict) -> str:
     return (f": {effect}" if effect else "") + (f" ({interval})" if interval else "")
 
 
-def _as_markdown(rows: list[list[str]]) -> str:
+def as_markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells, the first of which is the heading, as a table."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])

@@ -36,6 +36,8 @@ _USUAL = ("round", "beside", "estimate", "refresh", "evaluate", "read", "device"
 @click.option("--tuned", is_flag=True, help="practitioner: also other software whose settings are chosen.")
 @click.option("--lines", type=PATH, default=Path("practitioner.jsonl"), show_default=True,
               help="practitioner: measurements so far; the same command resumes.")  # fmt: skip
+@click.option("--report", type=PATH, metavar="FOLDER",
+              help="practitioner: also write a table and a figure of all of these measurements.")  # fmt: skip
 @json_option
 def bench(
     what: tuple[str, ...],
@@ -46,6 +48,7 @@ def bench(
     repeats: int,
     tuned: bool,
     lines: Path,
+    report: Path | None,
     as_json: bool,
 ) -> None:
     """Measure speed, as ratios to the machine's limits.
@@ -86,7 +89,7 @@ def bench(
     if "practitioner" in what:
         from fultr.cli.bench.practitioner import practitioner
 
-        practitioner(data or ("synthetic",), clicks, gammas, policies, repeats, tuned, lines, as_json)
+        practitioner(data or ("synthetic",), clicks, gammas, policies, repeats, tuned, lines, report, as_json)
         what = tuple(name for name in what if name != "practitioner")
         if not what:
             return

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fultr.cli.console import print_json, print_table, say, working
+from fultr.core.drawing import rendered
 from fultr.core.errors import FultrError
+from fultr.core.files import make_folder, written_whole
 from fultr.data.load import load
 from fultr.study.practitioner import cases, measure
 from fultr.study.practitioner_methods import METHODS
+from fultr.study.practitioner_report import draw, kinds, markdown, rows
 
 
 def practitioner(
@@ -24,6 +25,7 @@ def practitioner(
     repeats: int,
     tuned: bool,
     lines: Path,
+    report: Path | None,
     as_json: bool,
 ) -> None:
     """Measure what is missing, and print the means.
@@ -36,6 +38,7 @@ def practitioner(
         repeats: logs of each kind.
         tuned: also other software whose settings are chosen.
         lines: file of measurements, added to.
+        report: folder for a table and a figure of all that is in this file.
         as_json: print the means as JSON.
     """
     places = {one.partition("=")[0]: one.partition("=")[2] or one for one in data}
@@ -51,54 +54,33 @@ def practitioner(
     wanted = list(cases(list(places), list(gammas), list(policies), list(clicks), repeats))
     found = measure(loaded, wanted, methods, lines, say)
     kept = {(case.repeat, case.clicks, case.data, case.gamma, case.policies) for case in wanted}
-    rows = table_of([line for line in found if _key(line) in kept])
+    if report is not None:
+        write_report(found, report)
+    measured = kinds(line for line in found if _key(line) in kept)
     if as_json:
-        print_json({"lines": str(lines), "means": rows})
+        print_json({"lines": str(lines), "means": [row for kind in measured for row in rows(kind)]})
         return
-    heads = ["data", "clicks", "gamma", "policies", "method", "logs", "NDCG@5", "fultr ahead by", "processor time"]
-    print_table(
-        [heads, *([_said(row[name]) for name in row] for row in rows)],
-        title="Means over logs; paired differences ± their standard errors",
-    )
+    for kind in measured:
+        heads = ["method", "logs", "NDCG@5", "ahead", "95% interval", "seconds"]
+        print_table([heads, *map(_told, rows(kind))], title=f"{kind.data}, {kind.about}")
+
+
+def write_report(lines: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Write practitioner.md, a table with a row for each kind of log, and practitioner.png."""
+    measured = kinds(lines)
+    make_folder(folder)
+    written = {"md": (markdown(measured) + "\n").encode(), "png": rendered(draw(measured), "png")}
+    for kind, content in written.items():
+        with written_whole(folder / f"practitioner.{kind}") as temporary:
+            temporary.write_bytes(content)
+    say(f"Wrote {folder / 'practitioner.md'} and practitioner.png")
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(line[name] for name in ("repeat", "clicks", "data", "gamma", "policies"))
 
 
-def table_of(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Means over the logs of a kind: NDCG@5, by how much fultr is ahead (paired), and seconds to fit.
-
-    >>> case = {"repeat": 0, "data": "a", "clicks": 10, "gamma": 1.0, "policies": 1, "cpu": 2.0}
-    >>> made = [{**case, "method": "fultr", "ndcg": 0.5}, {**case, "method": "LightGBM", "ndcg": 0.25}]
-    >>> [(row["method"], row["ahead"]) for row in table_of(made)]
-    [('fultr', ''), ('LightGBM', '+0.2500')]
-    """
-    groups: dict[tuple[Any, ...], dict[str, dict[int, dict[str, Any]]]] = {}
-    for line in lines:
-        kind = tuple(line[name] for name in ("data", "clicks", "gamma", "policies"))
-        groups.setdefault(kind, {}).setdefault(line["method"], {})[line["repeat"]] = line
-    rows = []
-    for kind, methods in sorted(groups.items()):
-        ours = methods.get("fultr", {})
-        for method, by_repeat in methods.items():
-            gaps = np.array([ours[r]["ndcg"] - line["ndcg"] for r, line in by_repeat.items() if r in ours])
-            said = ""
-            if method != "fultr" and gaps.size:
-                error = f" ± {gaps.std(ddof=1) / gaps.size**0.5:.4f}" if gaps.size > 1 else ""
-                said = f"{gaps.mean():+.4f}{error}"
-            rows.append(
-                {
-                    **dict(zip(("data", "clicks", "gamma", "policies"), kind, strict=True)),
-                    "method": method,
-                    "logs": len(by_repeat),
-                    "ndcg": float(np.mean([line["ndcg"] for line in by_repeat.values()])),
-                    "ahead": said,
-                    "cpu": float(np.mean([line["cpu"] for line in by_repeat.values()])),
-                }
-            )
-    return rows
-
-
-def _said(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+def _told(row: Mapping[str, Any]) -> list[str]:
+    ahead = "" if row["ahead"] is None else f"{row['ahead']:+.3f}"
+    interval = "" if row["ahead_low"] is None else f"{row['ahead_low']:+.3f} to {row['ahead_high']:+.3f}"
+    return [row["method"], str(row["logs"]), f"{row['ndcg']:.3f}", ahead, interval, f"{row['cpu']:.1f}"]
