@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from help.commands import fultr
 
@@ -186,6 +187,10 @@ def test_tables_are_click_logs():
     ):
         with pytest.raises(FultrError, match=message):
             diagnose(given)
+    with pytest.raises(FultrError, match="click log: features: expected names of columns, found 5"):
+        click_log(table, features=5)
+    flags = pa.table({"query": [1, 1], "rank": [1, 2], "click": [True, False], "f1": [True, False], "f2": [0.5, 2]})
+    assert click_log(flags).features.tolist() == [[1, 0.5], [0, 2]]
 
 
 def test_the_command(tmp_path):

@@ -43,6 +43,35 @@ def test_names_of_features_are_those_of_the_columns():
     assert features_of(np.ones((1, 2)))[1] is None
 
 
+MIXED = pd.DataFrame({"x": [1.5, 2.0], "y": [True, False], "z": [3, 4]})
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        MIXED,
+        MIXED.astype({"x": "float32[pyarrow]"}),
+        MIXED.astype("float64[pyarrow]"),
+        MIXED.astype({"y": "boolean"}),
+        MIXED.convert_dtypes(),
+        MIXED.convert_dtypes(dtype_backend="pyarrow"),
+        MIXED.astype({"y": pd.SparseDtype(bool)}),
+        pl.from_pandas(MIXED),
+        pl.from_pandas(MIXED).with_columns(pl.col("z").cast(pl.Int128)),
+        pa.Table.from_pandas(MIXED),
+        MIXED.to_numpy(),
+        [["1.5", "1", "3"], ["2", "0", "4"]],
+    ],
+)
+def test_columns_of_different_types_are_numbers(table):
+    assert features_of(table)[0].tolist() == [[1.5, 1, 3], [2, 0, 4]]
+
+
+@pytest.mark.parametrize("clicks", [["1.0", "0.0"], [True, False], pd.Series([1, 0], dtype="Int64"), ["1", 0.0]])
+def test_clicks_of_any_type(clicks):
+    assert pages_of([[1], [2]], clicks, query=[1, 1], rank=["1", 2.0]).log.clicks.tolist() == [[1, 0]]
+
+
 def test_ids_may_be_columns_of_any_kind():
     columns = dict(
         query=pd.Series([(1, 2), "a", "a", 7, 7], dtype=object),
@@ -112,19 +141,29 @@ def test_features_that_differ_by_page_are_averaged_for_a_document():
         (dict(rank=[1, 2, 2, 1, 2]), "rank, row 2: expected rank 1 next on this page, found 2"),
         (dict(rank=[0, 1, 0, 0, 1]), "rank, row 0: expected a whole number from 1 to 10,000, found 0"),
         (dict(rank=[1, 1.5, 1, 1, 2]), "rank, row 1: expected a whole number from 1 to 10,000, found 1.5"),
-        (dict(rank=["x"] * 5), 'rank: expected whole numbers from 1, found the text "x"'),
+        (dict(rank=[1, 2, "x", 1, 2]), 'rank, row 2: expected a whole number from 1 to 10,000, found the text "x"'),
         (dict(rank=[1, 2]), r"rank: expected a value for each of 5 rows, found shape \(2,\)"),
         (dict(query=["a", "a", None, "a", "a"]), "query, row 2: expected an id, found none"),
         (dict(user=[1.0, 1.0, np.nan, 1, 1]), "user, row 2: expected an id, found none"),
         (dict(session=[7] * 5), "rank, row 3: rank 1 occurs twice on this page, first in row 0"),
         (dict(clicks=[1, 0, 2, 0, 1]), "clicks, row 2: expected 0 or 1, found 2"),
-        (dict(clicks=["yes"] * 5), 'clicks: expected 0 or 1, found the text "yes"'),
+        (dict(clicks=["1", 0, "0.0", "yes", "no"]), 'clicks, row 3: expected 0 or 1, found the text "yes"'),
+        (dict(clicks=pd.Series([1, 0, 1, pd.NA, 0], dtype="boolean")), "clicks, row 3: expected 0 or 1, found <NA>"),
+        (dict(clicks=[0, 1, 10**400, 0, 1]), "clicks, row 2: expected 0 or 1, found a number of about 401 digits"),
         (
             dict(features=[[1], [2], [np.nan], [4], [5]]),
-            "features, row 2, column 0: expected a finite number, found nan",
+            "features, row 2, column 0: expected a finite number, found NaN",
         ),
-        (dict(features=np.zeros((5, 0))), r"features: expected rows of numbers, found shape \(5, 0\)"),
-        (dict(features=np.full((5, 1), "x")), "features: expected numbers, found values of type <U1"),
+        (
+            dict(features=pd.DataFrame({"a": [1.5] * 5, "b": pd.array([True, False, None, True, None], "boolean")})),
+            "features, row 2, column b: expected a finite number, found NaN",
+        ),
+        (dict(features=np.zeros((5, 0))), r"features: found 0 feature\(s\) \(shape=\(5, 0\)\) while a minimum of 1"),
+        (dict(features=[[1], [2], ["x"], [4], [5]]), "features, row 2, column 0: expected a number: could not convert"),
+        (dict(features=[[1], [2], [3, 4], [4], [5]]), "features, row 2: expected 1 numbers as in row 0, found 2"),
+        (dict(features=[{"a": 1}] * 5), r"features: expected rows of numbers, found shape \(5,\)"),
+        (dict(features=np.zeros((5, 1, 1))), r"features: expected rows of numbers, found shape \(5, 1, 1\)"),
+        (dict(features=np.zeros((5, 1), "M8[s]")), r"features: expected numbers, found values of type datetime64\[s\]"),
         (dict(features=pd.DataFrame({"t": ["x"] * 5})), "features: expected numbers in column t, found String"),
         (dict(features="x"), "features: expected an array or a table of numbers, found str"),
         (dict(features=np.zeros((0, 1))), "click log: expected rows, found none"),

@@ -256,6 +256,56 @@ def test_bad_input_is_one_line(log, change, says):
         fit(given)
 
 
+@pytest.mark.parametrize("model", ["trees", "linear", "mlp"])
+def test_no_rows_have_no_scores(log, fitted, model):
+    ranker = fitted if model == "trees" else fit(log, model)
+    for empty in (log["X"][:0], csr_matrix(log["X"][:0]), pd.DataFrame(log["X"][:0])):
+        assert ranker.predict(empty).shape == ranker.rank(empty, []).shape == (0,)
+        with pytest.raises(ValueError, match="click log: expected rows, found none"):
+            fit({**{name: values[:0] for name, values in log.items()}, "X": empty})
+    scaled = fit(log, "linear", normalise="query")
+    assert scaled.predict(log["X"][:0], query=[]).shape == (0,)
+
+
+def _at(table, value, kind=float):
+    changed = table[:80].astype(kind)
+    changed[17, 1] = value
+    return changed
+
+
+CELL = "features, row 17, column 1: expected a"
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda x: _at(x, np.nan), f"{CELL} finite number, found NaN"),
+        (lambda x: _at(x, np.inf), f"{CELL} finite number, found inf"),
+        (lambda x: _at(x, 1e39), f"{CELL} finite number, found 1e+39"),
+        (lambda x: csr_matrix(_at(x, np.nan)), f"{CELL} finite number, found NaN"),
+        (lambda x: _at(x, "word", object), f"{CELL} number: could not convert string to float: 'word'"),
+        (lambda x: _at(x, {}, object), f"{CELL} number: float() argument must be a string or a real number"),
+        (lambda x: x[:80].astype("M8[s]"), "features: expected numbers, found values of type datetime64[s]"),
+        (lambda x: x[:80].astype(complex), "features: expected numbers, found values of type complex128; Complex data"),
+        (lambda x: np.zeros(80, [("a", float)]), "features: expected rows of numbers, found shape (80,); Reshape your"),
+        (lambda x: x[:80, :, None], "features: expected rows of numbers, found shape (80, 4, 1)"),
+        (lambda x: x[:80, :0], "features: found 0 feature(s) (shape=(80, 0)) while a minimum of 1 is required."),
+        (lambda x: x[:80, :2], "features: X has 2 features, but UnbiasedRanker is expecting 4 features as input"),
+        (lambda x: pd.DataFrame(x[:80], columns=list("bacd")), "features: The feature names should match those that"),
+        (lambda x: pd.DataFrame(x[:80, :3], columns=list("abc")), "features: The feature names should match those"),
+    ],
+)
+def test_bad_features_are_one_line(log, made, says):
+    table = made(log["X"])
+    names = pd.DataFrame(log["X"], columns=list("abcd")) if isinstance(table, pd.DataFrame) else log["X"]
+    ranker = fit({**log, "X": names}, "linear", propensity="none")
+    with pytest.raises(fultr.FultrError) as caught:
+        ranker.predict(table)
+    assert str(caught.value).startswith(says)
+    assert "\n" not in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [

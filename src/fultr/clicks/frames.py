@@ -7,7 +7,7 @@ query or the user changes, or the rank does not rise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fultr.clicks.impressions import ImpressionLog, check_lengths, mean_by_pair, number_pairs
 from fultr.clicks.repeated import occurrences
-from fultr.core.arrays import Bools, Float32s, Int64s
+from fultr.core.arrays import Bools, Float32s, Float64s, Int64s
 from fultr.core.checks import written
 from fultr.core.errors import FultrError, one_line
 
@@ -53,21 +53,60 @@ def features_of(table: Any) -> tuple[Float32s, tuple[str, ...] | None]:
     if hasattr(table, "toarray"):  # SciPy's sparse matrices
         values = table.toarray()
     elif isinstance(table, (np.ndarray, list, tuple)):
-        values = np.asarray(table)
+        values = _of_rows(table)
     else:
         values, names = _of_frame(table)
-    if values.ndim != 2 or not values.shape[1]:
-        raise FultrError(f"features: expected rows of numbers, found shape {values.shape}")
+    if values.ndim != 2:
+        hint = "; Reshape your data: a row for each document" if values.ndim < 2 else ""
+        raise FultrError(f"features: expected rows of numbers, found shape {values.shape}{hint}")
+    if not values.shape[1]:
+        raise FultrError(f"features: found 0 feature(s) (shape={values.shape}) while a minimum of 1 is required.")
+    if values.dtype.kind in "OSU":
+        values = _of_cells(values)
     if values.dtype.kind not in "fiub":
-        raise FultrError(f"features: expected numbers, found values of type {values.dtype}")
+        hint = "; Complex data not supported" if values.dtype.kind == "c" else ""
+        raise FultrError(f"features: expected numbers, found values of type {values.dtype}{hint}")
     with np.errstate(over="ignore"):
         numbers = np.ascontiguousarray(values, np.float32)
     bad = np.argwhere(~np.isfinite(numbers))
     if bad.size:
         row, column = bad[0]
         name = column if names is None else names[column]
-        raise FultrError(f"features, row {row}, column {name}: expected a finite number, found {values[row, column]}")
+        found = "NaN" if np.isnan(numbers[row, column]) else values[row, column]
+        raise FultrError(f"features, row {row}, column {name}: expected a finite number, found {found}")
     return numbers, names
+
+
+def _of_rows(table: Any) -> NDArray[Any]:
+    """An array, or lists of numbers as one; rows of different lengths are refused."""
+    try:
+        return np.asarray(table)
+    except ValueError as error:
+        sizes = [len(row) if hasattr(row, "__len__") else 1 for row in table]
+        row = next((row for row, size in enumerate(sizes) if size != sizes[0]), None)
+        if row is None:
+            raise FultrError(f"features: expected rows of numbers: {one_line(str(error))}") from None
+        raise FultrError(f"features, row {row}: expected {sizes[0]} numbers as in row 0, found {sizes[row]}") from None
+
+
+def _of_cells(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers from texts or objects."""
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        at, said = _no_number(values.ravel().tolist()) or (0, str(error))
+        row, column = divmod(at, values.shape[1])
+        raise FultrError(f"features, row {row}, column {column}: expected a number: {one_line(said)}") from None
+
+
+def _no_number(values: Iterable[Any]) -> tuple[int, str] | None:
+    """The first of some values that is no number, and what Python says about it."""
+    for i, value in enumerate(values):
+        try:
+            float(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            return i, str(error)
+    return None
 
 
 def _of_frame(table: Any) -> tuple[NDArray[Any], tuple[str, ...] | None]:
@@ -75,7 +114,7 @@ def _of_frame(table: Any) -> tuple[NDArray[Any], tuple[str, ...] | None]:
     import narwhals as nw
 
     try:
-        frame = nw.from_native(table.sparse.to_dense() if hasattr(table, "sparse") else table, eager_only=True)
+        frame = nw.from_native(_dense(table), eager_only=True)
         columns = list(frame.iter_columns())
     except TypeError:
         found = type(table).__name__
@@ -87,7 +126,22 @@ def _of_frame(table: Any) -> tuple[NDArray[Any], tuple[str, ...] | None]:
             hint = "leave it out, or encode it"
             raise FultrError(f"features: expected numbers in column {name}, found {column.dtype}; {hint}")
     texts = all(isinstance(name, str) for name in frame.columns)
-    return frame.to_numpy(), tuple(frame.columns) if texts else None
+    odd = (nw.Boolean, nw.Decimal, nw.Int128, nw.UInt128)
+    if any(column.dtype in odd for column in columns) or frame.head(1).to_numpy().dtype.kind == "O":
+        cast = [column.cast(nw.Float64) if column.dtype in odd else column for column in columns]
+        values = np.stack([column.to_numpy() for column in cast]).T  # column by column, NaN where a value is missing
+    else:
+        values = frame.to_numpy()  # one copy less
+    return values, tuple(frame.columns) if texts else None
+
+
+def _dense(table: Any) -> Any:
+    """A table of pandas without sparse columns; others as they are."""
+    types: Any = getattr(table, "dtypes", None)
+    if not hasattr(types, "items"):
+        return table
+    sparse = {name: kind.subtype for name, kind in types.items() if type(kind).__name__ == "SparseDtype"}
+    return table.astype(sparse) if sparse else table
 
 
 def column_of(name: str, values: Any, rows: int) -> NDArray[Any]:
@@ -206,28 +260,33 @@ def pages_of(
 
 
 def _zeros_and_ones(clicks: Any, size: int, where: Where) -> NDArray[Any]:
-    column = column_of("clicks", clicks, size)
-    try:
-        good: Bools = np.isin(column.astype(np.float64), (0, 1))
-    except (TypeError, ValueError):
-        raise FultrError(f"clicks: expected 0 or 1, found {written(column[0])}") from None
+    column, numbers = _column_of_numbers("clicks", clicks, size, "0 or 1", where)
+    good: Bools = np.isin(numbers, (0, 1))
     if not good.all():
         row = int(np.argmin(good))
         raise FultrError(f"{where('clicks', row)}: expected 0 or 1, found {column[row]}")
-    return column.astype(np.uint8)
+    return numbers.astype(np.uint8)
 
 
 def _ranks(rank: Any, size: int, where: Where) -> Int64s:
-    column = column_of("rank", rank, size)
-    try:
-        numbers = column.astype(np.float64)
-    except (TypeError, ValueError):
-        raise FultrError(f"rank: expected whole numbers from 1, found {written(column[0])}") from None
+    expected = "a whole number from 1 to 10,000"
+    column, numbers = _column_of_numbers("rank", rank, size, expected, where)
     good = (numbers >= 1) & (numbers <= 10_000) & (numbers == np.floor(numbers))
     if not good.all():
         row = int(np.argmin(good))
-        raise FultrError(f"{where('rank', row)}: expected a whole number from 1 to 10,000, found {column[row]}")
+        raise FultrError(f"{where('rank', row)}: expected {expected}, found {column[row]}")
     return numbers.astype(np.int64)
+
+
+def _column_of_numbers(name: str, values: Any, size: int, expected: str, where: Where) -> tuple[NDArray[Any], Float64s]:
+    """A column as it was given, and its numbers; the first value that is none is named."""
+    column = column_of(name, values, size)
+    try:
+        return column, column.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        listed = column.tolist()
+        row, _ = _no_number(listed) or (0, "")
+        raise FultrError(f"{where(name, row)}: expected {expected}, found {written(listed[row])}") from None
 
 
 def _pages(queries: Int64s, users: Int64s, place: Int64s, sessions: Int64s | None) -> Int64s:

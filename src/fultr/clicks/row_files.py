@@ -7,7 +7,7 @@ session's query by a user, in whatever order its rows are; without a session, ro
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from fultr.clicks.frames import pages_of
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.repeated import Repeated, on_one_page, without_repeated
 from fultr.core.arrays import Float32s
+from fultr.core.checks import written
 from fultr.core.errors import FultrError
 
 _CALLED = {
@@ -66,8 +67,10 @@ def named_columns(place: str, given: Sequence[str], features: Sequence[str] | No
             raise FultrError(f"{place}: expected columns query, rank and click; there is no {meaning} in {there!r}")
     if features is None:
         chosen = [name for name in exact if _FEATURE.fullmatch(name)]
-    else:
+    elif isinstance(features, Iterable):
         chosen = [features] if isinstance(features, str) else list(features)
+    else:
+        raise FultrError(f"{place}: features: expected names of columns, found {written(features)}")
     for name in chosen:
         if exact.count(name) != 1:
             raise FultrError(f"{place}: expected one column {name} of features, found {exact.count(name)}")
@@ -114,20 +117,23 @@ def log_of_rows(table: FileTable, repeated: Repeated) -> ImpressionLog:
 
 def _column(table: FileTable, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """A column of numbers; what is none is refused with its row."""
-    column = table.columns[name]
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.int8())
-    text = table.cast(name, column, pa.string())
+    text = _text(table, name)
     numbers = as_numbers(text)
     table.wrong(np.isnan(numbers), f"a number in column {name}", text)
     return numbers
+
+
+def _text(table: FileTable, name: str) -> pa.Array:
+    """A column of numbers as text; true is 1."""
+    column = table.columns[name]
+    return table.cast(name, column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column, pa.string())
 
 
 def _features(table: FileTable, names: Sequence[str]) -> Float32s:
     """float32 [rows, features]."""
     values = np.empty((table.numbers.size, len(names)), np.float32)
     for i, name in enumerate(names):
-        text = table.cast(name, table.columns[name], pa.string())
+        text = _text(table, name)
         with np.errstate(over="ignore"):
             values[:, i] = as_numbers(text)
         table.wrong(~np.isfinite(values[:, i]), f"a finite number in column {name.removeprefix(_OF_FEATURE)}", text)

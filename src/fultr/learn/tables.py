@@ -15,8 +15,8 @@ from fultr.core.errors import FultrError, one_line
 from fultr.rankers.plain import scaled
 
 
-class InputError(FultrError, ValueError):
-    """A `FultrError` that is a ValueError, too, as scikit-learn's tools expect of bad input."""
+class InputError(FultrError, ValueError, TypeError):
+    """A `FultrError` that is a ValueError and a TypeError, too: scikit-learn's tools expect either of bad input."""
 
 
 @contextmanager
@@ -32,27 +32,24 @@ def input_errors() -> Iterator[None]:
 
 def table_of(estimator: Any, table: Any, *, reset: bool) -> Float32s:
     """The features of a table; names and number of columns are remembered (`reset`), or compared with those before."""
-    from sklearn.utils.validation import check_array, validate_data
+    from sklearn.utils.validation import validate_data
 
-    if hasattr(table, "toarray") or isinstance(table, (np.ndarray, list, tuple)):
-        kept = np.float64 if np.asarray(getattr(table, "data", table)).dtype.kind not in "fiub" else "numeric"
-        checked = check_array(table, accept_sparse="csr", dtype=kept, estimator=estimator)
-        values = features_of(checked)[0]
-    else:
-        values = features_of(table)[0]
+    values = features_of(table)[0]
     try:
         validate_data(estimator, table if hasattr(table, "shape") else values, reset=reset, skip_check_array=True)
-    except TypeError as error:  # names of which only some are texts
-        raise FultrError(f"features: {one_line(str(error))}") from None
+    except (TypeError, ValueError) as error:  # other columns than before, or names of which only some are texts
+        raise FultrError(f"features: {one_line(str(error), 400)}") from None
     return values
 
 
 def check_given(rows: int, **columns: Any) -> None:
-    """Refuse a log of one row, or one without its clicks, queries or ranks."""
+    """Refuse a log of one row or none, or one without its clicks, queries or ranks."""
     for name, given in columns.items():
         if given is None:
             what = "requires y to be passed, but the target y is None" if name == "clicks" else "found none"
             raise FultrError(f"{name}: expected a value for each row; {what}")
+    if not rows:
+        raise FultrError("click log: expected rows, found none")
     if rows == 1:
         raise FultrError("click log: expected several rows, found 1 sample")
 
@@ -82,7 +79,7 @@ def by_query(values: Float32s, queries: Int64s) -> Float32s:
     found = np.empty_like(values)
     order = np.argsort(queries, kind="stable")
     begins = np.flatnonzero(np.r_[True, np.diff(queries[order]) != 0])
-    for rows in np.split(order, begins[1:]):
+    for rows in np.split(order, begins[1:]) if order.size else []:
         found[rows] = scaled(values[rows])
     return found
 
