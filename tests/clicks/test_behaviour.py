@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from help.click_logs import CASCADING, CLEAN, LEARNT, LEARNT_ONCE, TRUSTING, UNEVEN, random_log, simulated_log
+from scipy.stats import binom
 
 from fultr.clicks.cascade_check import stopping
 from fultr.clicks.diagnosis import diagnose
@@ -49,14 +51,34 @@ def test_deviations_are_those_of_all_permutations():
         gaps.append(two.first - two.second)
     assert abs(np.mean(sums)) < 4 * np.std(sums) / 4000**0.5
     assert np.var(sums) == pytest.approx(found.variance, rel=4 * (2 / 4000) ** 0.5)
+    cubes = (np.array(sums) - np.mean(sums)) ** 3
+    assert abs(np.mean(cubes) - found.third) < 4 * np.std(cubes) / 4000**0.5
     assert abs(np.mean(gaps)) < 4 * np.std(gaps) / 4000**0.5
     assert found.z == pytest.approx(found.sum / np.std(sums), rel=0.1)
     assert compared.ratio is not None
 
 
+def test_rare_deviations_have_the_probability_of_counting_them():
+    """100 strata of 100, one click each, one impression that counts: hits are binomial, of 100 and 1 / 100."""
+    strata, scores = np.repeat(np.arange(100), 100), np.tile(np.arange(100.0) == 0, 100).astype(float)
+    for hits in (3, 4, 5, 6):
+        clicks = np.tile(np.arange(100.0) == 1, (100, 1))
+        clicks[:hits] = np.arange(100) == 0
+        found = deviation(strata, clicks.ravel().astype(float), scores)
+        between = binom.sf(hits, 100, 0.01), binom.sf(hits - 1, 100, 0.01)  # as if half of a hit were possible
+        assert between[0] < found.chance / 2 < between[1]
+        assert math.erfc(found.z / 2**0.5) / 2 < 0.6 * found.chance / 2
+    rng = np.random.default_rng(0)
+    chances = [
+        deviation(rng.integers(40, size=400), (rng.random(400) < 0.1) * 1.0, (rng.random(400) < 0.05) * 1.0).chance
+        for _ in range(2000)
+    ]
+    assert np.mean(np.array(chances) < 0.05) < 0.05 + 4 * (0.05 * 0.95 / 2000) ** 0.5
+
+
 def test_strata_with_nothing_to_compare_say_nothing():
     found = deviation(np.zeros(4, int), np.array([1.0, 0, 1, 0]), np.full(4, 0.1) * 3)
-    assert (found.sum, found.variance, found.z) == (0, 0, 0)
+    assert (found.sum, found.variance, found.third, found.z, found.chance) == (0, 0, 0, 0, 1)
     nothing = contrast(np.arange(4), np.ones(4), np.arange(4) < 2, np.arange(4) >= 2)
     assert (nothing.ratio, nothing.error, nothing.z) == (None, None, 0)
 
@@ -68,19 +90,58 @@ def test_feedback_by_hand():
     )
     found = feedback(log)
     assert found is not None
-    # 7 at rank 1, in time: a stretch of 2 before a move down, clicked at its end, and the last page: -1, -1, 0
-    # at rank 2 every impression precedes a move up: nothing to compare. 8 had no click
-    score = np.array([-1, -1, 0]) / np.sqrt([2, 2, 1])
-    assert found.stretch == pytest.approx((score[1] - score.mean()) / score.std())
-    # last: at rank 1 0, -1, 0; at rank 2 0, 1, clicked
-    assert found.last == pytest.approx((-1 + 1 / 3 + 1 - 1 / 2) / (2 / 9 + 1 / 4) ** 0.5)
-    assert found.ratio is None  # at the same rank, it never moved both up and down
+    # 8 had no click. How high is 7 on the next page, 2 at rank 1 and 1 at rank 2? From rank 1 on pages 0 and 1: 2, 1;
+    # from rank 2 on pages 2 and 3: 1, 2. The second of each was clicked: 1 / 2 too low and 1 / 2 too high.
+    # On the two pages after that: 1 and (1 + 2) / 2 from rank 1, the second clicked, so 1 / 4 too high of 1 / 4
+    assert found.z == pytest.approx(1)
+    assert (found.ahead, found.of_user) == ((2, 3), False)
+    assert found.chance == pytest.approx(3 * math.erfc(0.5**0.5))  # three stretches of pages
+    assert found.ratio is None  # at the same rank, it was never both higher and lower later
     assert found.once == 0
     assert found.spread is None
     assert feedback(log.take(np.arange(2))) is None  # nothing moved
     assert feedback(log.take(np.arange(3))).once == 1
     gone = ImpressionLog.from_arrays([1] * 3, [[7, 8], [7, 9], [7, 8]], np.ones((3, 2)))
     assert feedback(gone) is not None  # off the page is down
+
+
+def test_clicks_that_count_later_are_noticed():
+    """A ranker sorted by the clicks of 12 to 7 pages ago: clicks go with ranks 8 to 15 pages on, or 4 to 7."""
+    rng = np.random.default_rng(0)
+    pages, clicks = [], []
+    for at in range(4000):
+        made = np.zeros(4)
+        for page, clicked in zip(pages[max(at - 12, 0) : max(at - 6, 0)], clicks[max(at - 12, 0) :], strict=False):
+            made[page] += clicked
+        pages.append(np.lexsort((rng.random(4), -made)))
+        clicks.append((rng.random(4) < [0.4, 0.2, 0.15, 0.1]).astype(int))
+    found = feedback(ImpressionLog.from_arrays([1] * 4000, pages, clicks))
+    assert found.compared
+    assert found.ahead == (8, 15)
+    assert found.ratio > 1.5
+    (finding,) = on_feedback(found, True)
+    assert "if it was higher 8 to 15 pages of the query later" in finding.reason
+    assert finding.answer == "do not trust"
+
+
+def test_rankers_that_learn_for_each_user_are_noticed():
+    """Each of 20 users finds on top what they clicked; the next page of the query is another user's."""
+    log, truth = replace(LEARNT, pages=20_000, updates=200, users=20, taste=0.5).drawn(0)
+    found = diagnose(log, draws=20)
+    assert (found.feedback.of_user, found.conclusion.answer) == (True, "do not trust")
+    assert abs(found.examination[-1] / truth[-1] - 1) > 0.2
+    assert "of the same user and query later" in found.conclusion.reasons[0]
+    assert feedback(replace(log, users=None)).chance > 1e-4
+
+
+@pytest.mark.slow
+def test_ranks_rarely_seem_to_follow_clicks():
+    """Of 600 logs without feedback, 1% seem to have it: at most 14, which is 3.3 standard deviations more."""
+    kinds = (CLEAN, replace(CLEAN, versions=10, in_turn=True), replace(CLEAN, users=20, taste=0.5))
+    found = [feedback(replace(kind, pages=2000).drawn(seed).log) for kind in kinds for seed in range(200)]
+    assert sum(one.compared for one in found) <= 14
+    chances = np.array([one.chance for one in found])
+    assert (chances < 0.2).mean() < 0.2 + 4 * (0.2 * 0.8 / 600) ** 0.5
 
 
 def test_rankers_that_learn_from_clicks_are_not_trusted():
@@ -123,10 +184,10 @@ def test_documents_that_sink_after_clicks_are_noticed():
         clicks.append((rng.random(3) < 0.3).astype(int))
         order = sorted(order, key=lambda one: (clicks[-1][pages[-1].index(one)], rng.random()))
     found = feedback(ImpressionLog.from_arrays([1] * 3000, pages, clicks))
-    assert found.stretch < -5
+    assert found.z < -5
+    assert found.ratio < 1
     (finding,) = on_feedback(found, True)
-    assert "less likely to be clicked before it moved up" in finding.reason
-    assert "too low at low ranks" in finding.reason
+    assert "so the curve is wrong." in finding.reason
 
 
 def test_trust_bias_is_seen_where_it_is():
@@ -181,8 +242,28 @@ def test_advice_is_proportionate_to_the_error():
     assert answers == ["trust", "trust with care", "do not trust"]
     assert "from the table" in next(on_trust(replace(found, error=0.5))).advice
     assert "documents need more clicks" in next(on_trust(replace(found, error=0.5), affine=False)).advice
+    unknown = next(on_trust(replace(found, error=math.inf)))
+    assert unknown.answer == "do not trust"
+    assert "off by more than this check can measure" in unknown.reason
     reverse = replace(found, z=-5.0, excess=-0.1)
     assert next(on_trust(reverse)).answer == "do not trust"
+
+
+def test_clicks_without_examination_are_noticed_or_named():
+    """A tenth of all clicks are made anywhere: noticed in a long log, and named among the limits in a short one."""
+    shares = {}
+    for pages in (20_000, 200_000):
+        log, _ = replace(CLEAN, pages=pages).drawn(0)
+        slips = np.random.default_rng(0).random(log.clicks.shape) < 0.1 * log.clicks.mean() * 3
+        both = replace(log, clicks=np.where(log.shown, log.clicks | slips, 0).astype(np.uint8))
+        said = diagnose(both, draws=20, ordered=True)
+        shares[pages] = said
+    assert shares[200_000].trust_bias.reversed
+    assert shares[200_000].conclusion.answer == "do not trust"
+    small = shares[20_000]
+    assert small.trust_bias.hidden_slips is None or small.trust_bias.hidden_slips > 0.25
+    if not small.trust_bias.reversed:
+        assert any("by bots or by accident" in one for one in small.conclusion.limits)
 
 
 def test_cascades_are_seen_and_measured():

@@ -216,6 +216,18 @@ def test_documents_that_a_page_repeats(tmp_path):
         read_click_log(rows, repeated="refuse")
 
 
+def test_columns_that_float32_cuts_are_noted(tmp_path):
+    rows = "".join(f"q,{i % 2 + 1},1,d{i},{1.7e9 + i:.0f},{2000 + i}\n" for i in range(100))
+    path = write(tmp_path, f"query,rank,click,document,f1,f2\n{rows}", "log.csv")
+    with pytest.warns(UserWarning, match=r"log.csv, column f1: float32 leaves 2 of 100 different values") as noted:
+        read_click_log(path)
+    assert len(noted) == 1
+    pages = "".join(f"q\td{i}\t1\t{i} {1.7e9 + i:.0f}\n" for i in range(100))
+    path = write(tmp_path, f"query\tdocuments\tclicks\tfeatures\n{pages}")
+    with pytest.warns(UserWarning, match=r"log.tsv, features: Column 1: float32 leaves 2 of 100 different values"):
+        read_click_log(path)
+
+
 def test_text_in_parquet_that_is_none(tmp_path):
     """Arrow does not look; nobody may find out later."""
     broken = pa.Array.from_buffers(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -138,6 +139,12 @@ def test_examination_that_cannot_be_estimated_is_no_answer():
     assert str(found.evaluation.refusal).startswith("The examination of ranks cannot be estimated from this log: ")
 
 
+def test_rankers_without_names_are_refused():
+    log = simulated(5)
+    with pytest.raises(FultrError, match=r"rankers: expected scores by name, such as \{'new': scores\}; found list"):
+        compare_rankers(log, [None, np.ones(log.pairs)])
+
+
 def test_features_are_found_by_name_or_number():
     log = simulated(5)
     assert log.features is not None
@@ -217,6 +224,11 @@ def test_the_command(tmp_path):
         "logged",
     )
     assert found["rankers"]["good.json"]["mean"] < found["rankers"]["logged"]["mean"]  # ranks: the lower the better
+    write_click_log(replace(log, clicks=0 * log.clicks), tmp_path / "silent.tsv")
+    asked = ("logged", "good.json", "--examination", "1,.5,.3,.2", "--estimator", "self-normalised", "--json")
+    silent = fultr("compare", "silent.tsv", *asked, cwd=tmp_path)
+    assert (silent.code, silent.out, silent.err.count("\n")) == (2, "", 1)
+    assert "no document was clicked" in silent.err
     for arguments, message in (
         (["logged", "logged"], "expected two different rankers, found logged twice"),
         (["logged", "none.json"], "none.json: cannot be read: No such file or directory"),

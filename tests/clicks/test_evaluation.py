@@ -180,6 +180,19 @@ def test_a_log_that_cannot_tell_says_so():
     assert steep.refusal == f"After weighting, {total} clicks count as {last}: too few to tell."
 
 
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_nothing_is_said_of_nothing(estimator):
+    """A log without clicks is refused; clicks where nothing is examined count nothing, and nothing has no share."""
+    pages = [[0, 1]] * 20
+    silent = ImpressionLog.from_arrays(range(20), pages, np.zeros((20, 2)))
+    with pytest.raises(FultrError, match="click log: no document was clicked, so no ranker can be judged"):
+        evaluate_from_clicks(silent, {}, [1, 0.5], estimator=estimator)
+    unseen = ImpressionLog.from_arrays(range(20), pages, [[0, 1]] * 20)
+    found = evaluate_from_clicks(unseen, {}, [1, 0], estimator=estimator, draws=20)
+    assert found.refusal == "Rank 2 has clicks, but its examination is 0: no weight makes up for that."
+    assert np.isnan(found.means[0]) == (estimator == "self-normalised")
+
+
 def test_lower_ranks_are_better():
     log = simulated(np.random.default_rng(11))
     rankers = {"good": scores(log, GOOD), "poor": scores(log, POOR)}
@@ -199,6 +212,9 @@ def test_bad_input_is_one_line():
         evaluate_from_clicks(log, {"a": Ranker(np.float32([1]), np.array([1]))}, EXAMINATION)
     with pytest.raises(FultrError, match=r"rankers: expected scores by name"):
         evaluate_from_clicks(log, [np.ones(log.pairs)], EXAMINATION)
+    for most in (-5, 2, "x"):
+        with pytest.raises(FultrError, match=r"most_unseen: expected a number, at least 0, at most 1, found"):
+            evaluate_from_clicks(log, {}, EXAMINATION, most_unseen=most)
     with pytest.raises(FultrError, match=r"examination: expected numbers, found"):
         evaluate_from_clicks(log, {}, "auto")
     listed = evaluate_from_clicks(log, {}, Examined(EXAMINATION.tolist()), draws=20)

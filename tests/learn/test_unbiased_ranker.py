@@ -16,6 +16,8 @@ from sklearn.base import clone
 
 import fultr
 from fultr.core.errors import FultrError
+from fultr.learn.pooled import Pooled
+from fultr.learn.training import folds_of
 
 WIDTH = 4
 
@@ -174,6 +176,8 @@ def test_rankers_of_different_propensities_have_the_same_measure(log, fitted):
 
 def test_weights_of_rows_count_clicks(log, fitted):
     given = {name: log[name] for name in ("query", "rank", "session")}
+    with pytest.raises(ValueError, match="propensity: Rank 2 has clicks, but its examination is 0: no weight makes up"):
+        fitted.score(log["X"], log["clicks"], **given, propensity=[1, 0, 0, 0])
     twice = np.where(log["session"] < 1000, 2.0, 1.0)
     again = np.r_[np.flatnonzero(log["session"] < 1000), np.arange(len(log["X"]))]
     known = {"propensity": 1 / np.arange(1, 5)}
@@ -226,6 +230,36 @@ def test_small_logs_are_trained_on_without_holding_out(log):
     ranker = fit({name: values[few] for name, values in log.items()}, propensity=1 / np.arange(1, 5))
     assert ranker.report_.held_out is None
     assert "too few queries" in str(ranker.report_)
+
+
+def test_no_more_folds_than_queries_that_tell(log):
+    """Of 100 folds for 30 queries, 70 would hold nothing out, and count in the mean all the same."""
+    few = log["query"] < 30
+    ranker = fit({name: values[few] for name, values in log.items()}, "linear", folds=100)
+    assert ranker.report_.folds == 30
+    assert all(part.size for _, part in folds_of(Pooled.of(_logged(log, few), np.ones(4)), 100, 0))
+
+
+def _logged(log, rows):
+    given = {name: log[name][rows] for name in ("query", "rank", "session")}
+    return fultr.pages_of(log["X"][rows], log["clicks"][rows], **given).log
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [(np.array, "12"), (lambda x: pd.DataFrame(x, columns=list("abcd")), "bc"), (csr_matrix, "12")],
+)
+def test_columns_that_float32_cuts_are_reported(log, kind, names):
+    """Times in seconds and in milliseconds, of a day and of a minute: there are 128 s and 131 s between float32."""
+    x = log["X"] * np.array([1, 86_400, 60_000, 1]) + np.array([0, 1.7e9, 1.7e12, 2000])
+    x[:, 3] = x[:, 3].round()
+    ranker = fit({**log, "X": kind(x)}, "linear")
+    said = [note for note in ranker.report_.notes if note.startswith("Column")]
+    assert [note.split(":")[0] for note in said] == [f"Column {name}" for name in names]
+    assert "float32 leaves 1 of 800 different values; subtract a constant from it first." in said[1]
+    assert said[1] in str(ranker.report_)
+    moved = x - np.array([0, 1.7e9, 1.7e12, 0])
+    assert not any(note.startswith("Column") for note in fit({**log, "X": kind(moved)}, "linear").report_.notes)
 
 
 def test_clone_and_parameters(fitted):
@@ -314,6 +348,8 @@ def test_bad_features_are_one_line(log, made, says):
         ({"propensity": [1, 0.5]}, "propensity: expected 4 numbers"),
         ({"propensity": fultr.Estimator("pooled")}, "propensity: pooled is estimated in the rounds of a federation"),
         ({"propensity": "em", "federated": True}, "propensity: expected one of auto, none, personal"),
+        ({"propensity": [1, 0, 0, 0]}, "propensity: Rank 2 has clicks, but its examination is 0: no weight makes up"),
+        ({"propensity": [1, 0, 0, 0], "federated": True}, "propensity: expected numbers above 0"),
         ({"propensity": [1, 0.5], "federated": True}, "propensity: expected 4 numbers"),
         ({"folds": 1}, "folds: expected"),
         ({"n_jobs": 0}, "n_jobs: expected"),

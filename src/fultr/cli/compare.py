@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
-from fultr.cli.options import PATH, features_option, json_option
+from fultr.cli.options import PATH, features_option, json_option, unordered_option
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ _MORE = {"clicks": "get more clicks than", "rank": "rank relevant documents high
 @click.option("--over", type=click.Choice(["users", "queries", "pages"]),
               help="What the bootstrap draws.  [default: users if known, else queries, else pages]")  # fmt: skip
 @features_option
+@unordered_option
 @click.option("--separator", help="What separates documents, and clicks, within a column.  [default: detected]")
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option("--figure", type=PATH, help="Draw both, and their difference: FILE.png, FILE.svg or FILE.pdf.")
@@ -72,6 +73,7 @@ def compare(
     draws: int,
     over: str | None,
     features: list[str] | None,
+    unordered: bool,
     separator: str | None,
     seed: int,
     figure: Path | None,
@@ -133,6 +135,7 @@ def compare(
             over=cast(Any, over),
             draws=draws,
             seed=seed,
+            ordered=not unordered,
             on_draw=done,
         )
     if figure is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
-from fultr.cli.options import PATH, features_option, json_option
+from fultr.cli.options import PATH, features_option, json_option, unordered_option
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
     from fultr.clicks.diagnosis import Diagnosis
     from fultr.clicks.impressions import ImpressionLog
     from fultr.clicks.prediction import Prediction
+    from fultr.clicks.trust_check import TrustBias
     from fultr.core.arrays import Float64s
 
 _KINDS = ("png", "svg", "pdf")
@@ -36,8 +38,7 @@ _BASELINES = ("rank", "document")
 @click.option("--separator", help="What separates documents, and clicks, within a column.  [default: detected]")
 @click.option("--smoothing", default=1.0, show_default=True,
               help="With --held-out: extra impressions per document, clicked at the rate of its query.")  # fmt: skip
-@click.option("--unordered", is_flag=True,
-              help="The lines are not in the order of time: leave out the check that needs it.")  # fmt: skip
+@unordered_option
 @click.option("--seed", default=0, show_default=True, help="Seed of the bootstrap.")
 @click.option("--figure", type=PATH, help="Draw the curve: FILE.png, FILE.svg or FILE.pdf.")
 @json_option
@@ -183,7 +184,7 @@ def as_dict(found: Diagnosis) -> dict[str, Any]:
         "identifiability": {**asdict(found.identifiability), "moved_share": found.identifiability.moved_share},
         "ordered": found.ordered,
         "feedback": None if found.feedback is None else {**asdict(found.feedback), "seen": found.feedback.seen},
-        "trust_bias": None if found.trust_bias is None else {**asdict(found.trust_bias), "seen": found.trust_bias.seen},
+        "trust_bias": None if found.trust_bias is None else _trust_dict(found.trust_bias),
         "stopping": None if found.stopping is None else {**asdict(found.stopping), "seen": found.stopping.seen},
         "affine": None
         if found.affine is None
@@ -194,6 +195,12 @@ def as_dict(found: Diagnosis) -> dict[str, Any]:
         },
         "conclusion": asdict(found.conclusion),
     }
+
+
+def _trust_dict(found: TrustBias) -> dict[str, Any]:
+    """An error that could not be measured, which is infinite, is null."""
+    error = found.error if math.isfinite(found.error) else None
+    return {**asdict(found), "error": error, "seen": found.seen, "reversed": found.reversed}
 
 
 def _held_out_dict(log: ImpressionLog, other: ImpressionLog, models: dict[str, Prediction]) -> dict[str, Any]:
@@ -264,15 +271,13 @@ def _print_checks(found: Diagnosis) -> None:
     moved, bias, stops, affine = found.feedback, found.trust_bias, found.stopping, found.affine
     if moved is None:
         _tell("cannot be measured in this log" if found.ordered else "cannot be measured without order", "Feedback")
-    elif moved.ratio is None:
-        told = "do not follow" if not moved.seen else "follow"
-        _tell(f"rank changes {told} clicks; {moved.once:.0%} of what is compared moved once", "Feedback")
     else:
-        _tell(
-            f"before moving up, a document's clicks at the same rank are {moved.ratio:.2f} times those before moving "
-            f"down; 1 if rank changes do not follow clicks; {moved.once:.0%} of what is compared moved once",
-            "Feedback",
-        )
+        told = "" if moved.seen else "do not "
+        chance = "" if moved.compared else f" (so do {moved.chance:.0%} of logs without feedback)"
+        times = ""
+        if moved.ratio is not None:
+            times = f"; at the same rank, documents that rise have {moved.ratio:.2f} times the clicks of others{chance}"
+        _tell(f"rank changes {told}follow clicks{times}; {moved.once:.0%} of what is compared moved once", "Feedback")
     if bias is None:
         _tell("cannot be measured in this log", "Trust bias")
     else:

@@ -26,6 +26,12 @@ def json_option(command: _Command) -> _Command:
     )
 
 
+def unordered_option(command: _Command) -> _Command:
+    """Whether the lines of a click log have no order."""
+    told = "The lines are not in the order of time: leave out the check that needs it."
+    return click.option("--unordered", is_flag=True, help=told)(command)
+
+
 def features_option(command: _Command) -> _Command:
     """Which columns of a click log hold the features."""
 

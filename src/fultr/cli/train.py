@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from fultr.cli.console import compiling, print_json, say, working
-from fultr.cli.options import PATH, features_option, json_option, threads_option
+from fultr.cli.options import PATH, features_option, json_option, threads_option, unordered_option
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _KINDS = ("png", "svg", "pdf")
 @click.option("--propensity", default="auto", show_default=True, metavar="METHOD|none|P1,P2,...",
               help="How examination is found: auto, a method of fultr estimate, none, or numbers by rank.")  # fmt: skip
 @features_option
+@unordered_option
 @click.option("--normalised", is_flag=True,
               help="The features are scaled to [0, 1] within each query; fultr rank then scales others.")  # fmt: skip
 @click.option("--folds", default=5, show_default=True, type=click.IntRange(2, 100),
@@ -42,6 +43,7 @@ def train(
     model: str,
     propensity: str,
     features: list[str] | None,
+    unordered: bool,
     normalised: bool,
     folds: int,
     separator: str | None,
@@ -87,6 +89,7 @@ def train(
                     folds=folds,
                     seed=seed,
                     threads=threads,
+                    ordered=not unordered,
                 )
         except FultrError as error:
             raise FultrError(f"{clicklog}: {error}") from None

@@ -17,7 +17,7 @@ from fultr.clicks.any_log import click_log
 from fultr.clicks.bootstrap import Unit, bootstrap, usual_unit
 from fultr.clicks.diagnosis import diagnose
 from fultr.clicks.evaluated import Difference, Estimator, Evaluation, Examined, Metric
-from fultr.clicks.evaluation import MOST_UNSEEN, evaluate_from_clicks, numbers_of
+from fultr.clicks.evaluation import MOST_UNSEEN, check_rankers, evaluate_from_clicks, numbers_of
 from fultr.clicks.examination.methods import Method, examination_by
 from fultr.clicks.impressions import Cells, ImpressionLog
 from fultr.core.arrays import Float64s
@@ -59,6 +59,7 @@ def compare_rankers(
     over: Unit | None = None,
     draws: int = 500,
     seed: int = 0,
+    ordered: bool = True,
     on_draw: Callable[[], None] = lambda: None,
 ) -> Comparison:
     """Which of two rankers would have got more clicks on the pages of a log?
@@ -76,6 +77,7 @@ def compare_rankers(
         over: what the bootstrap resamples: users if they are known, else queries, else pages.
         draws: of the bootstrap.
         seed: of the draws.
+        ordered: are the pages of each query in the order in which they happened? See `fultr.diagnose`.
         on_draw: called after each draw.
 
     >>> rng = np.random.default_rng(0)
@@ -87,13 +89,14 @@ def compare_rankers(
     'no'
     """
     log = click_log(log)
+    check_rankers(rankers)
     if len(rankers) != 2:
         raise FultrError(f"rankers: expected two, found {len(rankers)}")
     over = over or usual_unit(log)
     drawn: Float64s | None = None
     said, used, reasons = None, None, ""
     if examination is None:
-        found = diagnose(log, method, over=over, draws=draws, seed=seed, on_draw=on_draw)
+        found = diagnose(log, method, over=over, draws=draws, seed=seed, ordered=ordered, on_draw=on_draw)
         said, used, values = found.conclusion.answer, found.method, found.examination
         reasons = " ".join(found.conclusion.reasons)
         drawn = found.draws.values

@@ -37,7 +37,8 @@ from fultr.core.errors import FultrError
 
 _LIMITS = (
     "Documents that were never displayed have no clicks, and no propensity can supply any.",
-    "A document is assumed to change its rank for reasons other than past clicks on it, and to keep its relevance.",
+    "A document is assumed to change its rank for reasons other than past clicks on it, and to have the same relevance "
+    "all the time, for all users.",
     "Users and queries may differ in how far they look; the curve is an average, right for none of them exactly.",
 )
 
@@ -108,6 +109,8 @@ class Diagnosis:
         limits: tuple[str, ...] = _LIMITS
         if self.trust_bias is None:
             limits = (*limits, "This log cannot show trust bias: whether users trust high ranks.")
+        elif ranks > 1 and not self.trust_bias.reversed:
+            limits = (*limits, _on_slips(self.trust_bias.hidden_slips))
         if self.stopping is None and ranks > 1:
             limits = (*limits, "This log cannot show whether users stop at clicks.")
         return Conclusion(
@@ -117,6 +120,40 @@ class Diagnosis:
             limits,
             tuple(found),
         )
+
+
+def _on_slips(hidden: float | None) -> str:
+    """What clicks on results that nobody examined would do."""
+    large = "however large" if hidden is None else f"of up to {hidden:.0%}"
+    return (
+        "Clicks on what was not examined, by bots or by accident, make low ranks too high; this log could not have "
+        f"shown an error {large} because of them."
+    )
+
+
+def doubts(
+    log: ImpressionLog, method: Method, examination: Float64s, *, ordered: bool = True, seed: int = 0
+) -> tuple[Finding, ...]:
+    """What speaks against an estimate, the gravest first, as far as it takes no bootstrap.
+
+    Args:
+        log: the click log.
+        method: how the estimate was found.
+        examination: the estimate, [K].
+        ordered: are the pages of each query in the order in which they happened?
+        seed: of the halves of the check for trust bias.
+
+    >>> log = ImpressionLog.from_arrays([1] * 4, [[7, 8], [8, 7]] * 2, [[1, 0], [1, 0], [1, 1], [1, 0]])
+    >>> [one.reason for one in doubts(log, "all-pairs", np.array([1, 0.5]))][:1]
+    ['There are only 5 clicks.']
+    """
+    cells = log.cells()
+    known = identifiability(cells, examination, method)
+    found = [*on_data(method, log.ranks, weights_of(cells.by_rank()[1], examination), known)]
+    if log.ranks > 1:
+        found += on_feedback(feedback(log) if ordered else None, ordered) if known.moved else ()
+        found += [*on_trust(trust_bias(log, examination, seed=seed)), *on_stopping(stopping(log))]
+    return tuple(sorted(found, key=lambda one: -ANSWERS.index(one.answer)))
 
 
 def diagnose(

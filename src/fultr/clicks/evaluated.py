@@ -47,6 +47,15 @@ class Examined:
         weights = np.divide(1.0, p, out=np.zeros(p.size), where=p > 0)
         return weights if clip is None else np.minimum(weights, clip)
 
+    def never(self, clicks: Float64s) -> str | None:
+        """The first rank that has clicks, [K], though nothing is examined there, in words.
+
+        >>> Examined(np.array([1.0, 0.0])).never(np.array([3.0, 2.0]))
+        'Rank 2 has clicks, but its examination is 0'
+        """
+        ranks = np.flatnonzero((self.examination <= 0) & (clicks > 0))
+        return f"Rank {ranks[0] + 1} has clicks, but its examination is 0" if ranks.size else None
+
 
 @dataclass(frozen=True)
 class Value:

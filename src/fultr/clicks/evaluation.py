@@ -84,9 +84,11 @@ def evaluate_from_clicks(
         check_number("cutoff", cutoff, least=1, most=log.ranks, whole=True)
     if clip is not None:
         check_number("clip", clip, above=0)
+    check_number("most_unseen", most_unseen, least=0, most=1)
     examined = examined if isinstance(examined, Examined) else Examined(numbers_of("examination", examined))
-    if not isinstance(rankers, Mapping):
-        raise FultrError(f"rankers: expected scores by name, such as {{'new': scores}}; found {type(rankers).__name__}")
+    check_rankers(rankers)
+    if not log.clicks.any():
+        raise FultrError("click log: no document was clicked, so no ranker can be judged; collect more clicks")
     _check_examined(examined, log.ranks, draws)
     if "displayed" in rankers:
         raise FultrError('rankers: "displayed" is the order that users saw; expected another name')
@@ -108,7 +110,8 @@ def evaluate_from_clicks(
     pages = np.bincount(unit, minlength=units).astype(np.float64)
     divisor = weighed if estimator == "self-normalised" else np.c_[np.zeros((units, log.ranks)), pages]
     weights = np.r_[examined.weights(clip), 1.0]
-    means = totals.sum(axis=1) @ weights / (divisor.sum(axis=0) @ weights)
+    below = float(divisor.sum(axis=0) @ weights)
+    means = totals.sum(axis=1) @ weights / (below if below > 0 else np.nan)
     if examined.draws is None:
         drawn = _draw(totals, divisor, weights, draws, seed)
     else:
@@ -128,6 +131,12 @@ def evaluate_from_clicks(
     return Evaluation(
         metric, estimator, cutoff, clip, values, over, units, total, effective, unseen, refusal, means, drawn
     )
+
+
+def check_rankers(rankers: object) -> None:
+    """Refuse what is not a mapping from names to scores."""
+    if not isinstance(rankers, Mapping):
+        raise FultrError(f"rankers: expected scores by name, such as {{'new': scores}}; found {type(rankers).__name__}")
 
 
 def _check_examined(examined: Examined, ranks: int, draws: int) -> None:
@@ -307,9 +316,9 @@ def _clip_for_half(clicks: Float64s, weights: Float64s) -> float | None:
 
 def _refusal(clicks: Float64s, examined: Examined, effective: float, units: int, over: Unit) -> str | None:
     """Why the log cannot tell."""
-    unseen = np.flatnonzero((examined.examination <= 0) & (clicks > 0))
-    if unseen.size:
-        return f"Rank {unseen[0] + 1} has clicks, but its examination is 0: no weight makes up for that."
+    unseen = examined.never(clicks)
+    if unseen:
+        return f"{unseen}: no weight makes up for that."
     if units < LEAST_UNITS:
         return f"There are only {units} {over} to resample: intervals would be too narrow."
     if effective < LEAST_EFFECTIVE:

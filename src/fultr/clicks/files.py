@@ -9,6 +9,7 @@ Or a row for each displayed document, with its rank: see `fultr.clicks.row_files
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from fultr.clicks.file_tables import (
     read_parquet,
     read_text,
 )
+from fultr.clicks.frames import coarse_columns
 from fultr.clicks.impressions import ImpressionLog, check_lengths, mean_by_pair, number_pairs
 from fultr.clicks.published.aol import aol_log_files, read_aol
 from fultr.clicks.published.baidu import COLUMNS as BAIDU
@@ -240,11 +242,14 @@ def _features(table: FileTable, joined: str, lengths: Int64s, pairs: Int32s, siz
         f"{widths[0]} features for each document, as for the first",
         lambda row: f"{widths[owner == row].tolist()}",
     )
+    numbers = as_numbers(documents.flatten()).reshape(owner.size, widths[0])
     with np.errstate(over="ignore"):
-        values = as_numbers(documents.flatten()).astype(np.float32)
+        values = numbers.astype(np.float32)
     bad = np.flatnonzero(~np.isfinite(values)) // widths[0]
     table.wrong(np.isin(np.arange(lengths.size), owner[bad]), "finite features", cell)
-    return mean_by_pair(values.reshape(owner.size, widths[0]), pairs, size)
+    for said in coarse_columns(numbers, values):
+        warnings.warn(f"{table.path}, features: {said}", stacklevel=4)
+    return mean_by_pair(values, pairs, size)
 
 
 def _separator(clicks: pa.Array) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -109,14 +110,10 @@ def on_feedback(found: Feedback | None, ordered: bool) -> Iterator[Finding]:
     if not ordered:
         reason = "Without the order of the pages, it cannot be checked that documents did not move because of clicks."
         yield Finding("power", "trust with care", reason, "Estimate from a log that is in the order of time.")
-    elif found is not None and found.compared:
-        up = max(found.stretch, found.last, key=abs) > 0
-        told = "" if found.ratio is None else f", {found.ratio:.2g} times as likely as before it moved down"
-        reason = (
-            f"At the same rank, a document was {'more' if up else 'less'} likely to be clicked before it moved up"
-            f"{told}: rank changes follow clicks, so the curve is wrong, too {'high' if up else 'low'} at low ranks."
+    elif found is not None and found.compared and (found.size >= HARMLESS or not found.selected):
+        yield Finding(
+            "feedback", "do not trust" if found.size >= HARMLESS else "trust with care", _moved(found), separate
         )
-        yield Finding("feedback", "trust with care" if found.size < HARMLESS else "do not trust", reason, separate)
     elif found is not None and found.selected:
         reason = (
             "Clicks on documents vary less before they moved to another rank than after, as if documents had been "
@@ -131,6 +128,21 @@ def on_feedback(found: Feedback | None, ordered: bool) -> Iterator[Finding]:
         yield Finding("power", "trust with care", reason, separate)
 
 
+def _moved(found: Feedback) -> str:
+    """In what way rank changes follow clicks."""
+    first, last = found.ahead
+    pages = f"{first} page" if last == 1 else f"{first} to {last} pages"
+    whose = "the same user and query" if found.of_user else "the query"
+    likely = f"{'more' if found.z > 0 else 'less'} likely"
+    if found.ratio is not None:
+        likely = f"{found.ratio:.2g} times as likely"
+    high = ", too high at low ranks" if found.z > 0 and not found.of_user else ""
+    return (
+        f"At the same rank, a document was {likely} to be clicked if it was higher {pages} of {whose} later than if it "
+        f"was lower: rank changes follow clicks, so the curve is wrong{high}."
+    )
+
+
 def on_trust(found: TrustBias | None, affine: bool = True) -> Iterator[Finding]:
     """Findings about clicks that a high rank attracts whatever is there; is there an affine estimate to use instead?"""
     if found is None:
@@ -139,11 +151,13 @@ def on_trust(found: TrustBias | None, affine: bool = True) -> Iterator[Finding]:
         reason = (
             f"From a higher to a lower rank, clicks on less relevant documents fall {-found.more:.0%} less than clicks "
             f"on others. Users' trust in high ranks would do the opposite; documents that moved because of "
-            f"clicks, or whose relevance changed, can do this, and break the estimate."
+            f"clicks, or whose relevance changed, and clicks on what was not examined can do this, and break the "
+            f"estimate."
         )
         yield Finding("trust bias", "do not trust", reason, "Compare with a log in which the ranking was randomised.")
     elif found.seen:
         size = f"about {found.error:.0%}" if found.error < TOO_LARGE else "more than a third"
+        size = size if math.isfinite(found.error) else "more than this check can measure"
         reason = (
             f"From a higher to a lower rank, clicks on less relevant documents fall {found.more:.0%} further than "
             f"clicks on others of the same query: users trust high ranks. The curve is off by {size}."

@@ -24,6 +24,9 @@ Where: TypeAlias = Callable[[str, int], str]
 """What errors call a row of a column: a table's are counted from 0, a file's are its lines."""
 
 
+_ROOM = 1000  # float32 numbers between a column's least and largest value: with fewer, values may be lost
+
+
 def _in_table(name: str, row: int) -> str:
     return f"{name}, row {row}"
 
@@ -49,6 +52,54 @@ def features_of(table: Any) -> tuple[Float32s, tuple[str, ...] | None]:
     >>> features_of([[1, 2], [3, 4]])[0].tolist()
     [[1.0, 2.0], [3.0, 4.0]]
     """
+    values, names = _values_of(table)
+    with np.errstate(over="ignore"):
+        numbers = np.ascontiguousarray(values, np.float32)
+    bad = np.argwhere(~np.isfinite(numbers))
+    if bad.size:
+        row, column = bad[0]
+        name = column if names is None else names[column]
+        found = "NaN" if np.isnan(numbers[row, column]) else values[row, column]
+        raise FultrError(f"features, row {row}, column {name}: expected a finite number, found {found}")
+    return numbers, names
+
+
+def coarse_columns(table: Any, numbers: Float32s) -> list[str]:
+    """The columns of a table of which float32, `features_of`, leaves few of many values; in words, a sentence for each.
+
+    >>> times = 1.7e9 + np.arange(1000)[:, np.newaxis]
+    >>> coarse_columns(times, features_of(times)[0])
+    ['Column 0: float32 leaves 9 of 1,000 different values; subtract a constant from it first.']
+    """
+    narrow = np.flatnonzero(_are_narrow(numbers)) if len(numbers) else ()
+    if not len(narrow):
+        return []
+    values, names = _values_of(table)
+    return [
+        f"Column {i if names is None else names[i]}: {said}."
+        for i in narrow
+        if (said := coarsened(values[:, i], numbers[:, i]))
+    ]
+
+
+def coarsened(values: NDArray[Any], numbers: Float32s) -> str:
+    """What float32 leaves of a column's values, in words; nothing if they stay apart, or are many."""
+    if not numbers.size or not _are_narrow(numbers[:, np.newaxis])[0]:
+        return ""
+    before, left = np.unique(values).size, np.unique(numbers).size
+    said = f"float32 leaves {left:,} of {before:,} different values; subtract a constant from it first"
+    return said if left < before else ""
+
+
+def _are_narrow(numbers: Float32s) -> Bools:
+    """Which columns have room for few float32 between their least and their largest value."""
+    low, high = numbers.min(axis=0).astype(np.float64), numbers.max(axis=0).astype(np.float64)
+    narrow: Bools = high - low < _ROOM * np.spacing(np.maximum(-low, high).astype(np.float32))
+    return narrow
+
+
+def _values_of(table: Any) -> tuple[NDArray[Any], tuple[str, ...] | None]:
+    """The numbers of a table of features, of the type that they have, and its columns' names."""
     names: tuple[str, ...] | None = None
     if hasattr(table, "toarray"):  # SciPy's sparse matrices
         values = table.toarray()
@@ -66,15 +117,7 @@ def features_of(table: Any) -> tuple[Float32s, tuple[str, ...] | None]:
     if values.dtype.kind not in "fiub":
         hint = "; Complex data not supported" if values.dtype.kind == "c" else ""
         raise FultrError(f"features: expected numbers, found values of type {values.dtype}{hint}")
-    with np.errstate(over="ignore"):
-        numbers = np.ascontiguousarray(values, np.float32)
-    bad = np.argwhere(~np.isfinite(numbers))
-    if bad.size:
-        row, column = bad[0]
-        name = column if names is None else names[column]
-        found = "NaN" if np.isnan(numbers[row, column]) else values[row, column]
-        raise FultrError(f"features, row {row}, column {name}: expected a finite number, found {found}")
-    return numbers, names
+    return values, names
 
 
 def _of_rows(table: Any) -> NDArray[Any]:

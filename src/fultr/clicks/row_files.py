@@ -7,6 +7,7 @@ session's query by a user, in whatever order its rows are; without a session, ro
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fultr.clicks.file_tables import FileTable, as_numbers
-from fultr.clicks.frames import pages_of
+from fultr.clicks.frames import coarsened, pages_of
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.repeated import Repeated, on_one_page, without_repeated
 from fultr.core.arrays import Float32s
@@ -133,8 +134,10 @@ def _features(table: FileTable, names: Sequence[str]) -> Float32s:
     """float32 [rows, features]."""
     values = np.empty((table.numbers.size, len(names)), np.float32)
     for i, name in enumerate(names):
-        text = _text(table, name)
+        text, called = _text(table, name), name.removeprefix(_OF_FEATURE)
         with np.errstate(over="ignore"):
-            values[:, i] = as_numbers(text)
-        table.wrong(~np.isfinite(values[:, i]), f"a finite number in column {name.removeprefix(_OF_FEATURE)}", text)
+            values[:, i] = numbers = as_numbers(text)
+        table.wrong(~np.isfinite(values[:, i]), f"a finite number in column {called}", text)
+        if said := coarsened(numbers, values[:, i]):
+            warnings.warn(f"{table.path}, column {called}: {said}", stacklevel=4)
     return values

@@ -8,28 +8,49 @@ relevance or examination has to be estimated, and small strata do no harm.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammainc, gammaincc
 
 from fultr.clicks.impressions import summed
 from fultr.core.arrays import Bools, Float64s, Int64s
 
+_SYMMETRIC = 1e-3  # skewness below which the normal distribution will do
+
 
 @dataclass(frozen=True)
 class Deviation:
-    """A sum minus its mean over all permutations within strata, and its variance. They add over separate strata."""
+    """A sum minus its mean over all permutations within strata, and their variance and third central moment.
+
+    They add over separate strata.
+    """
 
     sum: float
     variance: float
+    third: float
 
     def __add__(self, other: Deviation) -> Deviation:
-        return Deviation(self.sum + other.sum, self.variance + other.variance)
+        return Deviation(self.sum + other.sum, self.variance + other.variance, self.third + other.third)
 
     @property
     def z(self) -> float:
         """In standard deviations; 0 if nothing varies."""
         return self.sum / self.variance**0.5 if self.variance > 0 else 0.0
+
+    @property
+    def chance(self) -> float:
+        """Probability of a sum as far off, on either side, by the gamma distribution with the same three moments.
+
+        Where clicks are rare, or few impressions have a score of their own, a normal distribution has too thin a tail.
+        """
+        skewness = self.third / self.variance**1.5 if self.variance > 0 else 0.0
+        if abs(skewness) < _SYMMETRIC:
+            return math.erfc(abs(self.z) / 2**0.5)
+        shape = 4 / skewness**2
+        at = max(shape + math.copysign(self.z, self.z * skewness) * shape**0.5, 0.0)
+        return min(2 * float(min(gammainc(shape, at), gammaincc(shape, at))), 1.0)
 
 
 def deviation(strata: Int64s, clicks: Float64s, scores: Float64s) -> Deviation:
@@ -41,18 +62,18 @@ def deviation(strata: Int64s, clicks: Float64s, scores: Float64s) -> Deviation:
         scores: of each impression; they must not depend on the clicks under the model to be checked.
 
     >>> deviation(np.array([0, 0, 0, 1]), np.array([1.0, 0, 0, 1]), np.array([3.0, 0, 0, 9]))  # 3 - 1, of 3, 0, 0
-    Deviation(sum=2.0, variance=2.0)
+    Deviation(sum=2.0, variance=2.0, third=2.0)
     """
     size = int(strata.max(initial=-1)) + 1
     n = summed(np.ones(strata.size), strata, size)
-    clicked, total = summed(clicks, strata, size), summed(scores, strata, size)
-    many = n > 1
-    n, clicked, total = n[many], clicked[many], total[many]
-    squares = summed(scores * scores, strata, size)[many]
-    spread = squares - total * total / n
-    spread = np.where(spread > 1e-9 * squares, spread, 0.0)  # equal scores, but for rounding
-    off = np.where(spread > 0, summed(clicks * scores, strata, size)[many] - clicked * total / n, 0.0)
-    return Deviation(float(off.sum()), float((clicked * (n - clicked) / (n * (n - 1)) * spread).sum()))
+    centred = scores - (summed(scores, strata, size) / np.maximum(n, 1))[strata]
+    squares, spread = summed(scores**2, strata, size), summed(centred**2, strata, size)
+    varied = (n > 1) & (spread > 1e-9 * squares)  # not equal but for rounding
+    clicked, off = summed(clicks, strata, size), summed(clicks * centred, strata, size)
+    cubes, n, c = summed(centred**3, strata, size)[varied], n[varied], clicked[varied]
+    variance = c * (n - c) / (n * (n - 1))
+    third = np.where(n > 2, variance * (n - 2 * c) / np.maximum(n - 2, 1), 0.0)
+    return Deviation(float(off[varied].sum()), float((variance * spread[varied]).sum()), float((third * cubes).sum()))
 
 
 @dataclass(frozen=True)

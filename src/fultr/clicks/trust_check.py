@@ -12,7 +12,9 @@ documents of queries with a long look seem better, and their clicks fall by less
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numba import njit
@@ -29,6 +31,7 @@ REVERSED = -2.81  # in .25%
 _POWER = 0.84  # standard deviations: 80% power
 _INVERTED = 4  # iterations, to find what examination would look like the curve
 _TRUSTS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # strengths of trust bias whose effect is worked out
+_SLIPS = (0.05, 0.1, 0.2, 0.4, 0.8)  # likewise: clicks on what was not examined, as a share of the log's click rate
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,12 @@ class TrustBias:
             if a position-based model holds, above 0 with trust bias.
         interval: its 95% interval.
         z: the excess in standard errors.
-        error: by what share the curve is off at its worst rank if the excess is due to trust that falls as 1 / rank.
+        error: by what share the curve is off at its worst rank if the excess is due to trust that falls as 1 / rank;
+            infinite if no trust that was tried causes as much.
         hidden: the smallest such error whose trust bias this log would have shown with a probability of 80%; None if it
             would have missed any, however strong.
+        hidden_slips: the smallest error due to clicks on what was not examined, alike at all ranks, that this log would
+            have shown likewise (`reversed`); None if it would have missed any.
     """
 
     excess: float
@@ -51,6 +57,7 @@ class TrustBias:
     z: float
     error: float
     hidden: float | None
+    hidden_slips: float | None
 
     @property
     def more(self) -> float:
@@ -89,14 +96,18 @@ def trust_bias(log: ImpressionLog, examination: Float64s, *, seed: int = 0) -> T
     if min(kept, lost) <= 0 or variance <= 0 or sum(_moved_clicks(own) for own in halves) < LEAST_CLICKS:
         return None
     excess, error = math.log(lost / kept), math.sqrt(variance) / ((kept + lost) / 2)
-    shifts = _shifts(halves, goods, examination, log.query_of_pair)
+    rate = float(log.clicks.sum() / log.shown.sum())
+    trust = [_by_trust(strength, log.ranks) for strength in _TRUSTS]
+    slips = [_by_slips(share * rate) for share in _SLIPS]
+    shifts, slipped = (_shifts(halves, goods, examination, log.query_of_pair, models) for models in (trust, slips))
     off = _error_of(shifts, max(excess, 0.0))
     return TrustBias(
         excess,
         (excess - 1.96 * error, excess + 1.96 * error),
         (lost - kept) / math.sqrt(variance),
-        shifts[-1][1] if off is None else off,
+        math.inf if off is None else off,
         _error_of(shifts, (LIMIT + _POWER) * error),
+        _error_of([(-one, curve) for one, curve in slipped], (_POWER - REVERSED) * error),
     )
 
 
@@ -185,20 +196,37 @@ def _cross(
     return kept, lost, variance
 
 
-def _shifts(
-    halves: tuple[Cells, Cells], goods: tuple[Float64s, ...], curve: Float64s, query_of_pair: Int32s
-) -> list[tuple[float, float]]:
-    """Excess, and error of the curve at its worst rank, that trust bias of each of several strengths would cause.
+_Affine: TypeAlias = Callable[[Float64s], tuple[Float64s, Float64s]]  # examination of ranks -> alpha, beta of clicks
 
-    For each strength that examination is sought which, with the documents and impressions of this log and clicks
-    replaced by their mean in the trust-bias model (`fultr.clicks.models.trust`), leads to the curve that was found.
+
+def _by_trust(strength: float, ranks: int) -> _Affine:
+    """The trust-bias model (`fultr.clicks.models.trust`), with trust that falls as 1 / rank."""
+    trusted = strength / np.arange(1.0, ranks + 1)
+    return lambda examination: (examination * (1 - trusted), examination * trusted)
+
+
+def _by_slips(rate: float) -> _Affine:
+    """Clicks on what was not examined, or is not relevant, with the same probability at every rank."""
+    return lambda examination: ((1 - rate) * examination, np.full_like(examination, rate))
+
+
+def _shifts(
+    halves: tuple[Cells, Cells],
+    goods: tuple[Float64s, ...],
+    curve: Float64s,
+    query_of_pair: Int32s,
+    models: Sequence[_Affine],
+) -> list[tuple[float, float]]:
+    """Excess, and error of the curve at its worst rank, of each of several models: the weakest first, until it turns.
+
+    For each model that examination is sought which, with the documents and impressions of this log and clicks replaced
+    by their mean alpha r + beta, leads to the curve that was found.
     """
     found = [(0.0, 0.0)]
-    for strength in _TRUSTS:
-        trusted = strength / np.arange(1.0, curve.size + 1)
+    for model in models:
         true = curve
         for _ in range(_INVERTED):
-            first, second = (_expected(own, true, trusted) for own in halves)
+            first, second = (_expected(own, *model(true)) for own in halves)
             both = replace(
                 first, impressions=first.impressions + second.impressions, clicks=first.clicks + second.clicks
             )
@@ -211,25 +239,23 @@ def _shifts(
             true = np.minimum(true * curve / seen, 1.0)
         crossed = [_crossed(own, good, query_of_pair) for own, good in zip((first, second), goods, strict=True)]
         kept, lost = sum(one[0] for one in crossed), sum(one[1] for one in crossed)
-        if min(kept, lost) <= 0 or math.log(lost / kept) <= found[-1][0]:
+        if min(kept, lost) <= 0 or abs(math.log(lost / kept)) <= abs(found[-1][0]):
             break
         found.append((math.log(lost / kept), float(np.abs(curve / true - 1).max())))
     return found
 
 
-def _expected(own: Cells, examination: Float64s, trusted: Float64s) -> Cells:
+def _expected(own: Cells, alpha: Float64s, beta: Float64s) -> Cells:
     """Cells with the mean of their clicks; relevance is such that every document has as many in all as it had."""
-    p = examination[own.rank]
-    by_trust = own.sum_by_pair(own.impressions * p * trusted[own.rank])
-    by_relevance = own.sum_by_pair(own.impressions * p * (1 - trusted[own.rank]))
+    by_trust = own.sum_by_pair(own.impressions * beta[own.rank])
+    by_relevance = own.sum_by_pair(own.impressions * alpha[own.rank])
     clicks = own.by_pair()[1]
     known = by_relevance > 0
     r = np.clip(np.divide(clicks - by_trust, by_relevance, out=np.zeros_like(clicks), where=known), 0, 1)[own.pair]
-    mean = p * (trusted[own.rank] + (1 - trusted[own.rank]) * r)
-    return replace(own, clicks=own.impressions * mean)
+    return replace(own, clicks=own.impressions * (beta[own.rank] + alpha[own.rank] * r))
 
 
 def _error_of(shifts: list[tuple[float, float]], excess: float) -> float | None:
-    """The error of the curve that goes with an excess; None if no trust bias that was tried causes as much."""
+    """The error of the curve that goes with an excess; None if no model that was tried causes as much."""
     excesses, errors = zip(*shifts, strict=True)
     return float(np.interp(excess, excesses, errors)) if excess <= excesses[-1] else None

@@ -33,6 +33,8 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
         method: "auto", or a method of `fultr estimate`: "all-pairs", "adjacent", "regression", "em".
         over: what the bootstrap resamples: "users", "queries" or "pages"; None: the first of which there are several.
         draws: of the bootstrap.
+        ordered: are the pages of each query in the order in which they happened? If not, nobody can tell whether
+            documents moved because of clicks, see `fultr.diagnose`.
         random_state: its seed, see `UnbiasedRanker`.
 
     Attributes:
@@ -55,11 +57,18 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
     """
 
     def __init__(
-        self, method: str = "auto", *, over: Unit | None = None, draws: int = 200, random_state: Any = 0
+        self,
+        method: str = "auto",
+        *,
+        over: Unit | None = None,
+        draws: int = 200,
+        ordered: bool = True,
+        random_state: Any = 0,
     ) -> None:
         self.method = method
         self.over = over
         self.draws = draws
+        self.ordered = ordered
         self.random_state = random_state
 
     @input_errors()
@@ -79,7 +88,14 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
         values = table_of(self, X, reset=True)
         check_given(len(values), clicks=clicks, query=query, rank=rank)
         log = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document).log
-        found = diagnose(log, self.method, over=self.over, draws=self.draws, seed=seed_of(self.random_state))  # type: ignore[arg-type]
+        found = diagnose(
+            log,
+            self.method,  # type: ignore[arg-type]
+            over=self.over,
+            draws=self.draws,
+            seed=seed_of(self.random_state),
+            ordered=self.ordered,
+        )
         interval = found.draws.interval()
         shown, clicked = log.cells().by_rank()
         self.click_rate_ = clicked / np.maximum(shown, 1)

@@ -9,12 +9,13 @@ import numpy as np
 
 from fultr.clicks.evaluated import Examined
 from fultr.clicks.evaluation import new_places, numbers_of
-from fultr.clicks.frames import column_of, numbered, pages_of
+from fultr.clicks.frames import coarse_columns, column_of, numbered, pages_of
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.checks import check_choice, check_number
 from fultr.core.compiled import announced
 from fultr.core.errors import FultrError
 from fultr.core.threads import run_ranges
+from fultr.learn.pooled import check_examined
 from fultr.learn.propensities import examination_for
 from fultr.learn.tables import by_query, check_given, input_errors, places, seed_of, table_of
 from fultr.learn.whole_log import train_on_log
@@ -57,6 +58,8 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             knows no others. For studying a federation: what it costs in quality has not been measured.
         folds: parts into which queries are cut, each of which is held out in turn to make choices; the ranker is the
             mean of those trained without a part.
+        ordered: are the pages of each query in the order in which they happened? Only the check of propensities asks:
+            that a ranker learnt from these very clicks shows in their order alone.
         random_state: seed of folds and of whatever is drawn: a whole number, or a generator to draw it from; None is 0.
         n_jobs: threads; all cores if None or -1. The result does not depend on it.
 
@@ -88,6 +91,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         normalise: Literal["auto", "none", "query"] = "auto",
         federated: bool = False,
         folds: int = 5,
+        ordered: bool = True,
         random_state: Any = 0,
         n_jobs: int | None = None,
     ) -> None:
@@ -96,6 +100,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         self.normalise = normalise
         self.federated = federated
         self.folds = folds
+        self.ordered = ordered
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -127,6 +132,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         """
         check_choice("normalise", self.normalise, ("auto", "none", "query"))
         values = table_of(self, X, reset=True)
+        notes = coarse_columns(X, values)
         check_given(len(values), clicks=clicks, query=query, rank=rank)
         scaled = self.normalise == "query" or (self.normalise == "auto" and self.federated)
         if scaled and not self.federated:
@@ -145,12 +151,14 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             normalised=scaled,
             federated=self.federated,
             folds=self.folds,
+            ordered=self.ordered,
             seed=seed_of(self.random_state),
             threads=self._threads(),
         )
+        check_examined(log, trained.examination, trained.report.propensity)
         self.ranker_ = trained.ranker
         self.examination_ = trained.examination
-        self.report_ = trained.report
+        self.report_ = replace(trained.report, notes=(*trained.report.notes, *notes))
         self.trained_ = trained
         return self
 
@@ -238,7 +246,9 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             times = numbers_of("sample_weight", column_of("sample_weight", sample_weight, len(values)))
         assert log.features is not None
         place = new_places(log, scores_of(self.ranker_, log.features, self._threads()))
-        weights = Examined(examination_for(log, propensity)[0]).weights()
+        examination, how, _ = examination_for(log, propensity)
+        check_examined(log, examination, how)
+        weights = Examined(examination).weights()
         worth = np.where(log.shown, log.clicks * times[pages.rows], 0.0) * weights
         if not (np.isfinite(worth).all() and worth.min() >= 0 and worth.sum() > 0):
             raise FultrError("sample_weight: expected numbers from 0, some above 0 for a row with a click")

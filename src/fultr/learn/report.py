@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from fultr.clicks.findings import Answer
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,9 @@ class Report:
         clicks: in all.
         propensity: how examination was found.
         why: a sentence about it.
+        trust: whether to trust it, by the checks of `fultr estimate` that take no bootstrap; None if it was not
+            estimated from this log.
+        doubts: the reasons, the gravest first; none if it can be trusted.
         examination: of each rank, relative to rank 1.
         model: what was trained.
         chosen: settings that were chosen on held-out clicks, by name.
@@ -41,7 +46,9 @@ class Report:
     chosen: dict[str, Any]
     folds: int
     held_out: float | None
-    notes: tuple[str, ...] = field(default=())
+    trust: Answer | None = None
+    doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """The report as a few lines of text."""
@@ -50,6 +57,7 @@ class Report:
             f"{self.clicks:,} clicks on {self.impressions:,} pages of {self.queries:,} queries{who}: "
             f"{self.pairs:,} different documents of queries in {self.rows:,} rows.",
             f"Propensities: {self.propensity}. {self.why}",
+            *self._trust(),
             "Examination by rank: " + " ".join(f"{value:.3f}" for value in self.examination),
             f"Model: {self.model}; chosen: {_listed(self.chosen)}.",
         ]
@@ -57,6 +65,11 @@ class Report:
             told = f"{self.held_out:+.3f} bits per click over documents in random order"
             lines.append(f"Clicks of held-out queries ({self.folds} folds): {told}.")
         return "\n".join([*lines, *self.notes])
+
+    def _trust(self) -> list[str]:
+        if self.trust is None:
+            return []
+        return [f"Whether to trust them: {self.trust}.", *(f"  - {reason}" for reason in self.doubts)]
 
 
 def _listed(chosen: dict[str, Any]) -> str:

@@ -72,7 +72,7 @@ def folds_of(pooled: Pooled, folds: int, seed: int) -> list[tuple[Int64s, Int64s
     if telling.size < FEW_QUERIES:
         return [(telling, telling[:0])]
     order = generator(seed, Purpose.HELD_OUT).permutation(telling)
-    parts = [np.sort(order[i::folds]) for i in range(folds)]
+    parts = [np.sort(order[i::folds]) for i in range(min(folds, telling.size))]
     return [(np.setdiff1d(telling, part), part) for part in parts]
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fultr.clicks.diagnosis import doubts
+from fultr.clicks.examination.methods import METHODS
 from fultr.clicks.fingerprint import fingerprint
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.arrays import Float64s
@@ -45,6 +47,7 @@ def train_on_log(
     seed: int = 0,
     threads: int | None = None,
     federated: bool = False,
+    ordered: bool = True,
 ) -> Trained:
     """Train a ranker on a click log with features.
 
@@ -57,6 +60,8 @@ def train_on_log(
         seed: of folds and of whatever is drawn.
         threads: how many to use; all cores if None.
         federated: train as the devices of the log's users would together, see `fultr.learn.as_federation`.
+        ordered: are the pages of each query in the order in which they happened? Only the check of the propensities
+            asks, see `fultr.diagnose`.
 
     >>> rng = np.random.default_rng(0)
     >>> x = rng.random((500, 3, 2))
@@ -77,6 +82,7 @@ def train_on_log(
     parts = folds_of(pooled, folds, seed)
     fitted = FITS[model](pooled, parts, threads, seed)
     held = parts[0][1].size > 0
+    found = doubts(log, how, examination, ordered=ordered) if how in METHODS else ()
     report = Report(
         rows=int(log.shown.sum()),
         impressions=log.impressions,
@@ -86,6 +92,8 @@ def train_on_log(
         clicks=int(log.clicks.sum()),
         propensity=how,
         why=why,
+        trust=(found[0].answer if found else "trust") if how in METHODS else None,
+        doubts=tuple(one.reason for one in found if one.answer != "trust"),
         examination=tuple(examination.tolist()),
         model=model,
         chosen=fitted.chosen,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -39,6 +40,9 @@ class Scenario:
         learning: how much a document's click rate so far counts in its score, beside a noisy quality; the ranker then
             has one version, which learns.
         updates: how many times it learns.
+        delay: how many updates later a click first counts.
+        users: how many there are; 0: nobody knows who searches. If any, the ranker learns for each of them.
+        taste: standard deviation of the logarithm of a user's own factor on a document's relevance.
     """
 
     pages: int = 20_000
@@ -56,6 +60,9 @@ class Scenario:
     continues: float = 1.0
     learning: float = 0.0
     updates: int = 0
+    delay: int = 0
+    users: int = 0
+    taste: float = 0.0
 
     def drawn(self, seed: int) -> Simulated:
         """One log.
@@ -79,19 +86,27 @@ class Scenario:
         documents = np.empty((self.pages, self.ranks), np.int64)
         clicks = np.empty((self.pages, self.ranks), bool)
         examined = np.empty((self.pages, self.ranks), bool)
+        who = rng.integers(self.users, size=self.pages) if self.users else np.zeros(self.pages, np.int64)
+        if self.users:
+            own = np.exp(self.taste * rng.standard_normal((self.users, *relevance.shape)) - self.taste**2 / 2)
+            relevance = np.minimum(relevance * own, 1.0)
+        relevance = np.broadcast_to(relevance, (max(self.users, 1), *quality.shape))
         made, shown = np.zeros(relevance.shape), np.zeros(relevance.shape)
+        if self.learning:
+            scores, version = np.broadcast_to(quality, relevance.shape), who
+        ready = deque([scores], maxlen=self.delay + 1)  # rankers; the oldest is in use
         for part in np.array_split(np.arange(self.pages), self.updates + 1):
             if self.learning:
-                scores = (quality + self.learning * (made + 0.5) / (shown + 2.5))[np.newaxis]
-                version = np.zeros(self.pages, np.int64)
-            order = np.argsort(-scores, axis=2)[version[part], query[part], : self.ranks]
-            attraction = relevance[query[part, np.newaxis], order]
+                ready.append(quality + self.learning * (made + 0.5) / (shown + 2.5))
+            order = np.argsort(-ready[0], axis=2)[version[part], query[part], : self.ranks]
+            attraction = relevance[who[part, np.newaxis], query[part, np.newaxis], order]
             trusted = self.trust / np.arange(1.0, self.ranks + 1)
             clicks[part], examined[part] = self._clicked(rng, examination[part], trusted + (1 - trusted) * attraction)
             documents[part] = order
-            np.add.at(made, (query[part, np.newaxis], order), clicks[part])
-            np.add.at(shown, (query[part, np.newaxis], order), 1)
-        log = ImpressionLog.from_arrays(query, documents, clicks)
+            places = (who[part, np.newaxis], query[part, np.newaxis], order)
+            np.add.at(made, places, clicks[part])
+            np.add.at(shown, places, 1)
+        log = ImpressionLog.from_arrays(query, documents, clicks, who if self.users else None)
         return Simulated(log, examined.mean(axis=0) / examined[:, 0].mean())
 
     def _clicked(

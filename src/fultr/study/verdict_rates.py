@@ -83,6 +83,8 @@ VIOLATED: tuple[tuple[str, Scenario], ...] = (
     ("learns at 20 times", replace(_BASE, learning=1.0, updates=20)),
     ("learns at 20 times, 1,000 queries", replace(_BASE, learning=1.0, updates=20, queries=1000)),
     ("learns at 5 times", replace(_BASE, learning=1.0, updates=5)),
+    ("learns at 20 times, from clicks 3 updates ago", replace(_BASE, learning=1.0, updates=20, delay=3)),
+    ("learns for each of 20 users", replace(_BASE, learning=1.0, updates=200, users=20, taste=0.5)),
     ("learns once", replace(_BASE, learning=1.0, updates=1)),
     ("learns once, 1,000 queries", replace(_BASE, learning=1.0, updates=1, queries=1000)),
     ("trust 0.1", replace(_BASE, trust=0.1)),
