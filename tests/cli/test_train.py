@@ -58,6 +58,7 @@ def test_numbers_by_rank_and_words(clicklog, tmp_path):
         (["--propensity", "1,x2"], "--propensity: expected a method, none, or numbers"),
         (["--propensity", "1,.5"], "propensity: expected 3 numbers, one per rank"),
         (["--propensity", "guess"], "propensity: expected one of auto"),
+        (["--propensity", "1,0,0", "--model", "linear"], "clicks.tsv: propensity: Rank 2 has clicks, but its examina"),
         (["--figure", "a.txt"], "--figure: expected a file that ends with .png"),
     ],
 )
@@ -65,6 +66,46 @@ def test_bad_options_are_one_line(clicklog, tmp_path, options, says):
     found = run(clicklog, "-o", tmp_path / "r.json", *options)
     assert says in str(found.exception)
     assert not (tmp_path / "r.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "mine.png", "-o", "mine.png"], "--out: expected another file than CLICKLOG, found mine.png"),
+        (["train", "mine.png", "-o", "link.png"], "--out: expected another file than CLICKLOG, found link.png"),
+        (
+            ["train", "mine.png", "-o", "a.png", "--figure", "a.png"],
+            "--figure: expected another file than --out, found",
+        ),
+        (["train", "mine.png", "-o", "a.json", "--figure", "no/a.png"], "no/a.png: cannot be written: No such file"),
+        (["train", "mine.png", "-o", "no/a.json"], "no/a.json: cannot be written: No such file or directory"),
+        (["train", "mine.png", "-o", "folder"], "folder: cannot be written: Is a directory"),
+        (["estimate", "mine.png", "--figure", "mine.png"], "--figure: expected another file than CLICKLOG, found mine"),
+        (["estimate", "mine.png", "--figure", "no/a.png"], "no/a.png: cannot be written: No such file or directory"),
+        (
+            ["compare", "mine.png", "logged", "a.png", "--figure", "a.png"],
+            "--figure: expected another file than SECOND",
+        ),
+        (["compare", "mine.png", "logged", "a.png", "--figure", "no/a.png"], "no/a.png: cannot be written: No such"),
+        (["data", "clicks", "no/a.tsv"], "no/a.tsv: cannot be written: No such file or directory"),
+        (
+            ["data", "clicks", "mine.tsv", "--data", "mine.tsv"],
+            "OUT: expected another file than --data, found mine.tsv",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_read(tmp_path, monkeypatch, arguments, says):
+    """Nothing here could be read, so nothing else may be complained about, and all files stay as they were."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.png").symlink_to("mine.png")
+    kept = {name: tmp_path / name for name in ("mine.png", "mine.tsv", "a.png", "a.json")}
+    for path in kept.values():
+        path.write_text("as it was")
+    found = CliRunner().invoke(cli, arguments)
+    assert str(found.exception).startswith(says)
+    assert isinstance(found.exception, fultr.FultrError)
+    assert {path.read_text() for path in kept.values()} == {"as it was"}
 
 
 def test_a_log_without_features_is_refused(tmp_path):

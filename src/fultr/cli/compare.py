@@ -11,6 +11,7 @@ import click
 
 from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
 from fultr.cli.options import PATH, features_option, json_option, unordered_option
+from fultr.cli.writing import FIGURE, check_written, save_figure
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from fultr.rankers.ranker import Ranker
 
 _LOGGED = "logged"
-_KINDS = ("png", "svg", "pdf")
 _WORDS = {
     "clicks": "clicks per page",
     "dcg": "DCG per page",
@@ -105,8 +105,7 @@ def compare(
     from fultr.rankers.click_logs import score_pairs, trained_on
     from fultr.rankers.versions import read_ranker
 
-    if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
-        raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
+    check_written({FIGURE: figure}, {"CLICKLOG": clicklog, "FIRST": first, "SECOND": second})
     if metric == "precision" and cutoff is None:
         raise FultrError(
             "--cutoff: expected one with --metric precision; all orders of a page have the same without it"
@@ -280,10 +279,6 @@ def _as_dict(found: Comparison, path: Path, trained: dict[str, bool | None], fig
 
 def _draw(path: Path, found: Comparison, first: str, second: str) -> None:
     from fultr.clicks.compare_figure import draw_comparison
-    from fultr.core.drawing import rendered
-    from fultr.core.files import written_whole
 
     names = {_called(name): name for name in (first, second)}
-    drawn = draw_comparison(found, names, _unit(found.evaluation))
-    with written_whole(path) as temporary:
-        temporary.write_bytes(rendered(drawn, cast(Any, path.suffix.removeprefix(".").lower())))
+    save_figure(path, draw_comparison(found, names, _unit(found.evaluation)))

@@ -19,6 +19,7 @@ from fultr.cli.options import (
     settings_options,
     threads_option,
 )
+from fultr.cli.writing import check_written
 from fultr.clicks.settings import ClickModel
 from fultr.core.settings import leaves
 from fultr.study.settings import PolicySettings
@@ -140,6 +141,7 @@ def clicks(
     from fultr.study.sample_log import sample_clicks
 
     check_log_name(out)
+    check_written({"OUT": out}, {"--data": source})
     given = given_settings(settings)
     model = build(ClickModel, {name: value for name, value in given.items() if name in leaves(ClickModel)})
     policy = build(PolicySettings, {name: value for name, value in given.items() if name in leaves(PolicySettings)})

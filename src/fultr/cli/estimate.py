@@ -11,6 +11,7 @@ import click
 
 from fultr.cli.console import compiling, print_json, print_table, progress_bar, say, working
 from fultr.cli.options import PATH, features_option, json_option, unordered_option
+from fultr.cli.writing import FIGURE, check_written, save_figure
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from fultr.clicks.trust_check import TrustBias
     from fultr.core.arrays import Float64s
 
-_KINDS = ("png", "svg", "pdf")
 _BASELINES = ("rank", "document")
 
 
@@ -98,8 +98,7 @@ def estimate(
     from fultr.clicks.files import read_click_log
     from fultr.clicks.prediction import predict
 
-    if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
-        raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
+    check_written({FIGURE: figure}, {"CLICKLOG": clicklog, "--held-out": held_out})
     options: dict[str, Any] = {"over": over, "draws": draws, "seed": seed, "ordered": not unordered}
     with compiling(2):
         with working("Reading"):
@@ -132,12 +131,8 @@ def estimate(
 
 def _draw(path: Path, found: Diagnosis, log: ImpressionLog, models: dict[str, Prediction]) -> None:
     from fultr.clicks.figure import draw_estimate
-    from fultr.core.drawing import rendered
-    from fultr.core.files import written_whole
 
-    drawn = draw_estimate(found, _rates(log), list(models.values()))
-    with written_whole(path) as temporary:
-        temporary.write_bytes(rendered(drawn, cast(Any, path.suffix.removeprefix(".").lower())))
+    save_figure(path, draw_estimate(found, _rates(log), list(models.values())))
 
 
 def _rates(log: ImpressionLog) -> Float64s:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fultr.cli.console import compiling, print_json, say, working
 from fultr.cli.options import PATH, features_option, json_option, threads_option, unordered_option
+from fultr.cli.writing import FIGURE, check_written, save_figure
 from fultr.core.errors import FultrError
 
 if TYPE_CHECKING:
     from fultr.learn.whole_log import Trained
-
-_KINDS = ("png", "svg", "pdf")
 
 
 @click.command()
@@ -71,10 +70,10 @@ def train(
       fultr train clicks.tsv --propensity 1,.6,.4,.3,.2 --figure train.png
     """
     from fultr.clicks.files import read_click_log
+    from fultr.learn.pooled import check_examined
     from fultr.learn.whole_log import train_on_log
 
-    if figure is not None and figure.suffix.removeprefix(".").lower() not in _KINDS:
-        raise FultrError(f"--figure: expected a file that ends with .png, .svg or .pdf, found {str(figure)!r}")
+    check_written({"--out": out, FIGURE: figure}, {"CLICKLOG": clicklog})
     given = _propensity(propensity)
     with compiling(5):
         with working("Reading"):
@@ -91,11 +90,12 @@ def train(
                     threads=threads,
                     ordered=not unordered,
                 )
+            check_examined(log, trained.examination, trained.report.propensity)
         except FultrError as error:
             raise FultrError(f"{clicklog}: {error}") from None
-    trained.ranker.save(out)
     if figure is not None:
         _draw(figure, trained)
+    trained.ranker.save(out)
     if as_json:
         told = {"log": str(clicklog), "ranker": str(out), "figure": None if figure is None else str(figure)}
         print_json({**told, **asdict(trained.report)})
@@ -118,9 +118,6 @@ def _propensity(text: str) -> Any:
 
 
 def _draw(path: Path, trained: Trained) -> None:
-    from fultr.core.drawing import rendered
-    from fultr.core.files import written_whole
     from fultr.learn.figure import draw_training
 
-    with written_whole(path) as temporary:
-        temporary.write_bytes(rendered(draw_training(trained), cast(Any, path.suffix.removeprefix(".").lower())))
+    save_figure(path, draw_training(trained))
