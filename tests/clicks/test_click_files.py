@@ -157,6 +157,10 @@ def test_parquet_with_numbers_for_names(tmp_path):
         (b"query,rank,click,document,session\na,1,0,x,7\na,2,0,y,7\n\na,2,1,z,7\n",
          ", rank, line 5: rank 2 occurs twice on this page, first in line 3"),
         (b"query,rank,click,f1\na,1,2,1\n", ", clicks, line 2: expected 0 or 1, found 2.0"),
+        (b'query,rank,click,f1\n"a\nb",1,1,.5\n\n"a\r\nb",2,0,.5\nc,1,x,.5\n', ", line 7: expected a number in column "
+                                                                          "click, found 'x'"),
+        (b'query,rank,click,f1,no\na,1,1,.5,"\n\n"\nb,1\n\nb,2\n', ", line 5: expected 5 columns as in the first line, "
+                                                              "found 2: 'b,1'"),
         (b"query,rank,click,f1\n ,1,1,1\n", ", line 2: expected a query, found ''"),
         (b"a\tx,y\t0,1\na\tx,,y\t0,1,0\n", ", line 2: expected documents with non-empty names, found 'x,,y'"),
         (b"a\tx,y\t0,1\na\t\t\n", ", line 2: expected a list of documents, found ''"),
@@ -193,6 +197,14 @@ def test_where_text_is_none_is_found_across_blocks(tmp_path, monkeypatch):
     assert read_click_log(write(tmp_path, good)).impressions == 5
     with pytest.raises(FultrError, match="line 6: expected UTF-8 text, found the bytes"):
         read_click_log(write(tmp_path, good.encode() + b"\xe2\x82\tx\t1\n"))
+
+
+def test_line_breaks_within_cells_across_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("fultr.clicks.file_tables.BLOCK_BYTES", 40)
+    rows = "".join(f'"{"z" * (i % 9)}\nb",1,1,.5\n' for i in range(40))
+    assert read_click_log(write(tmp_path, f"query,rank,click,f1\n{rows}", "log.csv")).impressions == 40
+    with pytest.raises(FultrError, match="line 82: expected a number in column rank, found 'x'"):
+        read_click_log(write(tmp_path, f"query,rank,click,f1\n{rows}a,x,1,1\n", "log.csv"))
 
 
 def test_documents_that_a_page_repeats(tmp_path):

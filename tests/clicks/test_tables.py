@@ -8,6 +8,7 @@ import pytest
 from help.click_logs import random_log
 
 from fultr.clicks.files import read_click_log
+from fultr.clicks.frames import pages_of
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.tables import table_of, write_click_log
 from fultr.core.errors import FultrError
@@ -64,6 +65,19 @@ def test_names_that_need_quotes(tmp_path):
     with pytest.raises(FultrError, match="expected no tab, new line or quotation mark in column query of a tab-sep"):
         write_click_log(log, tmp_path / "log.tsv")
     assert not (tmp_path / "log.tsv").exists()
+
+
+def test_names_with_commas_are_not_joined_by_commas(tmp_path):
+    query, user, rank = ["a, b", "a, b", "c", "c"], ["u,v", "u,v", "w", "w"], [1, 2, 1, 2]
+    log = pages_of(None, [0, 1, 0, 0], query=query, rank=rank, user=user, document=["x,y", "z", "z", "x"]).log
+    for name in ("log.tsv", "log.csv"):
+        with pytest.raises(FultrError, match=rf"{name}: expected no comma in column documents, .*, found 'x,y'"):
+            write_click_log(log, tmp_path / name)
+        assert not (tmp_path / name).exists()
+        write_click_log(log, tmp_path / name, "rows")
+        assert told(read_click_log(tmp_path / name)) == told(log)
+    write_click_log(log, tmp_path / "log.parquet")
+    assert told(read_click_log(tmp_path / "log.parquet")) == told(log)
 
 
 def test_frames():

@@ -145,42 +145,57 @@ def read_text(path: Path, text: mmap.mmap, delimiter: str, names: Sequence[str],
         skipped: lines before the first row.
     """
     _check_utf8(path, text)  # before Arrow quotes a line that is none, and cannot
-    table = _parsed(path, text, delimiter, len(names)).slice(skipped)
+    parsed = _parsed(path, text, delimiter, len(names))
+    begins = np.arange(1, len(parsed) + 1) + _breaks_before(parsed, text, delimiter)[:-1]
+    table = parsed.slice(skipped)
     columns = {name: table.column(i).combine_chunks() for i, name in enumerate(names) if name}
     blank = np.logical_and.reduce([bools(pc.equal(column, "")) for column in columns.values()])
     kept = pa.array(~blank)
-    numbers = np.flatnonzero(~blank) + 1 + skipped
+    numbers = begins[skipped:][~blank]
     return FileTable(path, {name: column.filter(kept) for name, column in columns.items()}, numbers, "line")
 
 
 def _parsed(path: Path, text: mmap.mmap, delimiter: str, columns: int) -> pa.Table:
     wrong: list[Any] = []
 
-    def refuse(row: Any) -> str:
-        wrong.append(row)
-        return "error"
+    def leave_out(row: Any) -> str:
+        if not wrong:
+            wrong.append(row)
+        return "skip"
 
     names = [f"{i}" for i in range(columns)]
     try:
-        return pv.read_csv(
+        table = pv.read_csv(
             pa.BufferReader(pa.py_buffer(text)),
             pv.ReadOptions(column_names=names, use_threads=False, block_size=BLOCK_BYTES),
             pv.ParseOptions(
                 delimiter=delimiter,
                 quote_char='"' if delimiter == "," else False,
-                ignore_empty_lines=False,  # so that rows are lines
-                invalid_row_handler=refuse,
+                ignore_empty_lines=False,  # they count
+                newlines_in_values=delimiter == ",",
+                invalid_row_handler=leave_out,
             ),
             pv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False),
         )
     except pa.ArrowException as error:
-        if wrong:
-            row = wrong[0]
-            raise FultrError(
-                f"{path}, line {row.number}: expected {columns} columns as in the first line, "
-                f"found {row.actual_columns}: {row.text[:_SHOWN]!r}"
-            ) from None
         raise FultrError(f"{path}: expected a table of text: {one_line(str(error))}") from None
+    if wrong:
+        row = wrong[0]
+        line = row.number + _breaks_before(table, text, delimiter)[row.number - 1]
+        raise FultrError(
+            f"{path}, line {line}: expected {columns} columns as in the first line, found {row.actual_columns}: "
+            f"{row.text[:_SHOWN]!r}"
+        )
+    return table
+
+
+def _breaks_before(table: pa.Table, text: mmap.mmap, delimiter: str) -> Int64s:
+    """How many line breaks the cells above each row have, [rows + 1]: within quotes, in a file with commas."""
+    before = np.zeros(len(table) + 1, np.int64)
+    if delimiter == "," and text.find(b'"') >= 0:
+        for column in table.columns:
+            before[1:] += pc.count_substring(column, "\n").to_numpy()
+    return np.cumsum(before)
 
 
 def parquet_names(path: Path, text: mmap.mmap) -> list[str]:

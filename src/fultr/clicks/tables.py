@@ -108,9 +108,8 @@ def write_click_log(
 
 def _lines(path: Path, table: pa.Table, delimiter: str, *, named: bool) -> bytes:
     """The rows as lines of text, with the names of the columns before them or without."""
+    _check_cells(path, table, delimiter)
     text = _as_text(table)
-    if delimiter == "\t":
-        _check_cells(path, text)
     style = "none" if delimiter == "\t" else "needed"
     head = io.StringIO()
     if named:  # Arrow would quote them whatever the style is
@@ -221,11 +220,20 @@ def _as_text(table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _check_cells(path: Path, table: pa.Table) -> None:
-    """Tab-separated files have no quotes: refuse what would break a line."""
+def _check_cells(path: Path, table: pa.Table, delimiter: str) -> None:
+    """Refuse what would break a line of a tab-separated file, which has no quotes, or a list within a cell."""
     for name in table.column_names:
-        column = table.column(name)
-        if pa.types.is_string(column.type) and pc.any(pc.match_substring_regex(column, '[\t\r\n"]')).as_py():
+        column = table.column(name).combine_chunks()
+        listed = pa.types.is_list(column.type)
+        texts = column.flatten() if listed else column
+        if not pa.types.is_string(texts.type):
+            continue
+        if listed and (commas := texts.filter(pc.match_substring(texts, ","))):
+            raise FultrError(
+                f"{path}: expected no comma in column {name}, whose cells are lists joined by commas, found "
+                f'{commas[0].as_py()!r}; write rows (layout "rows"), or .parquet'
+            )
+        if delimiter == "\t" and pc.any(pc.match_substring_regex(texts, '[\t\r\n"]')).as_py():
             raise FultrError(
                 f"{path}: expected no tab, new line or quotation mark in column {name} of a tab-separated file; "
                 "write .csv or .parquet"
