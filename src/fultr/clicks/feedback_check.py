@@ -51,6 +51,7 @@ class Feedback:
             ratio of E[r^2] / E[r]^2, in standard errors; 0 without feedback, negative with it. None if too few moved.
         ratio: clicks on a document before it is higher, in that stretch, relative to before it is lower, at the same
             rank; None if no document has both.
+        error: standard error of the ratio's logarithm; likewise.
         hidden: the error of the curve that this log would not have shown, as a share: half the logarithm of the ratio
             that is found with a probability of 80%, as low and high ranks share it; None if no document has both.
         once: share of what harvesting compares that is of documents which moved from one of two ranks to the other
@@ -63,6 +64,7 @@ class Feedback:
     chance: float
     spread: float | None
     ratio: float | None
+    error: float | None
     hidden: float | None
     once: float
 
@@ -83,8 +85,8 @@ class Feedback:
 
     @property
     def size(self) -> float:
-        """How large it is: the logarithm of the ratio without its sign; infinite if there is none to compare."""
-        return math.inf if not self.ratio else abs(math.log(self.ratio))
+        """How large it may be: the end of the 95% interval of the ratio's logarithm that is further from 0."""
+        return abs(math.log(self.ratio)) + 1.96 * self.error if self.ratio and self.error else math.inf
 
 
 def feedback(log: ImpressionLog) -> Feedback | None:
@@ -116,6 +118,7 @@ def feedback(log: ImpressionLog) -> Feedback | None:
         min(most.deviation.chance * len(stretches), 1.0),
         _spread(by_query, single),
         most.compared.ratio or None,
+        most.compared.error,
         (limit + _POWER) * min(errors) / 2 if errors else None,
         single.share,
     )

@@ -160,7 +160,7 @@ def on_trust(found: TrustBias | None, affine: bool = True) -> Iterator[Finding]:
         size = size if math.isfinite(found.error) else "more than this check can measure"
         reason = (
             f"From a higher to a lower rank, clicks on less relevant documents fall {found.more:.0%} further than "
-            f"clicks on others of the same query: users trust high ranks. The curve is off by {size}."
+            f"clicks on others of the same query, as where users trust high ranks. The curve is then off by {size}."
         )
         values = ", (click - beta) / alpha, with alpha and beta from the table."
         if not affine:
