@@ -94,7 +94,8 @@ def coarsened(values: NDArray[Any], numbers: Float32s) -> str:
 def _are_narrow(numbers: Float32s) -> Bools:
     """Which columns have room for few float32 between their least and their largest value."""
     low, high = numbers.min(axis=0).astype(np.float64), numbers.max(axis=0).astype(np.float64)
-    narrow: Bools = high - low < _ROOM * np.spacing(np.maximum(-low, high).astype(np.float32))
+    size = np.maximum(-low, high)
+    narrow: Bools = (size > 0) & (high - low < _ROOM * np.spacing(size.astype(np.float32)))
     return narrow
 
 
