@@ -70,7 +70,6 @@ def train(
       fultr train clicks.tsv --propensity 1,.6,.4,.3,.2 --figure train.png
     """
     from fultr.clicks.files import read_click_log
-    from fultr.learn.pooled import check_examined
     from fultr.learn.whole_log import train_on_log
 
     check_written({"--out": out, FIGURE: figure}, {"CLICKLOG": clicklog})
@@ -90,7 +89,6 @@ def train(
                     threads=threads,
                     ordered=not unordered,
                 )
-            check_examined(log, trained.examination, trained.report.propensity)
         except FultrError as error:
             raise FultrError(f"{clicklog}: {error}") from None
     if figure is not None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from fultr.clicks.evaluated import Examined
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.errors import FultrError
@@ -69,13 +68,6 @@ class Pooled:
         rows = self.rows(queries)
         offsets = np.r_[0, np.cumsum(np.diff(self.offsets)[queries])].astype(np.int64)
         return Pooled(self.features[rows], offsets, self.clicks[rows], self.examined[rows])
-
-
-def check_examined(log: ImpressionLog, examination: Float64s, how: str) -> None:
-    """Refuse examination that is given (`how`) as 0 at a rank that has clicks: they would count nothing."""
-    never = Examined(examination).never(log.cells().by_rank()[1])
-    if how == "given" and never:
-        raise FultrError(f"propensity: {never}: no weight makes up for that.")
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fultr.clicks.evaluated import Examined
 from fultr.clicks.examination.harvesting import pair_counts, unreachable_ranks
 from fultr.clicks.examination.methods import METHODS, examination_by
 from fultr.clicks.impressions import ImpressionLog
@@ -37,7 +38,11 @@ def examination_for(log: ImpressionLog, propensity: Any) -> tuple[Float64s, str,
             f"propensity: {propensity.kind} is estimated in the rounds of a federation; with federated=True"
         )
     if not isinstance(propensity, str):
-        return _given(propensity, log.ranks), "given", "They were given as numbers."
+        given = _given(propensity, log.ranks)
+        never = Examined(given).never(log.cells().by_rank()[1])
+        if never:
+            raise FultrError(f"propensity: {never}: no weight makes up for that.")
+        return given, "given", "They were given as numbers."
     check_choice("propensity", propensity, ("auto", "none", *METHODS))
     if propensity == "none":
         return np.ones(log.ranks), "none", "Every rank counts as examined: clicks are taken as they are."

@@ -15,7 +15,6 @@ from fultr.core.checks import check_choice, check_number
 from fultr.core.compiled import announced
 from fultr.core.errors import FultrError
 from fultr.core.threads import run_ranges
-from fultr.learn.pooled import check_examined
 from fultr.learn.propensities import examination_for
 from fultr.learn.tables import by_query, check_given, input_errors, places, seed_of, table_of
 from fultr.learn.whole_log import train_on_log
@@ -155,7 +154,6 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             seed=seed_of(self.random_state),
             threads=self._threads(),
         )
-        check_examined(log, trained.examination, trained.report.propensity)
         self.ranker_ = trained.ranker
         self.examination_ = trained.examination
         self.report_ = replace(trained.report, notes=(*trained.report.notes, *notes))
@@ -246,9 +244,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             times = numbers_of("sample_weight", column_of("sample_weight", sample_weight, len(values)))
         assert log.features is not None
         place = new_places(log, scores_of(self.ranker_, log.features, self._threads()))
-        examination, how, _ = examination_for(log, propensity)
-        check_examined(log, examination, how)
-        weights = Examined(examination).weights()
+        weights = Examined(examination_for(log, propensity)[0]).weights()
         worth = np.where(log.shown, log.clicks * times[pages.rows], 0.0) * weights
         if not (np.isfinite(worth).all() and worth.min() >= 0 and worth.sum() > 0):
             raise FultrError("sample_weight: expected numbers from 0, some above 0 for a row with a click")
