@@ -250,20 +250,21 @@ def test_advice_is_proportionate_to_the_error():
 
 
 def test_clicks_without_examination_are_noticed_or_named():
-    """A tenth of all clicks are made anywhere: noticed in a long log, and named among the limits in a short one."""
-    shares = {}
-    for pages in (20_000, 200_000):
-        log, _ = replace(CLEAN, pages=pages).drawn(0)
-        slips = np.random.default_rng(0).random(log.clicks.shape) < 0.1 * log.clicks.mean() * 3
-        both = replace(log, clicks=np.where(log.shown, log.clicks | slips, 0).astype(np.uint8))
-        said = diagnose(both, draws=20, ordered=True)
-        shares[pages] = said
-    assert shares[200_000].trust_bias.reversed
-    assert shares[200_000].conclusion.answer == "do not trust"
-    small = shares[20_000]
+    """Every 20th result is clicked anyway: noticed in a long log; a short one says what it could not have shown."""
+    log, truth = replace(CLEAN, pages=200_000, slips=0.05).drawn(0)
+    found = diagnose(log, draws=20)
+    assert found.examination[-1] > 1.3 * truth[-1]
+    assert found.trust_bias.reversed
+    assert found.trust_bias.slips == pytest.approx(found.examination[-1] / truth[-1] - 1, rel=0.5)
+    assert found.conclusion.answer == "do not trust"
+    small = diagnose(replace(CLEAN, pages=20_000).drawn(0).log, draws=20)
     assert small.trust_bias.hidden_slips is None or small.trust_bias.hidden_slips > 0.25
-    if not small.trust_bias.reversed:
-        assert any("by bots or by accident" in one for one in small.conclusion.limits)
+    assert any("by bots or by accident" in one for one in small.conclusion.limits)
+    maybe = replace(small.trust_bias, z=-2.2, excess=-0.02, slips=0.5)
+    (finding,) = on_trust(maybe)
+    assert (finding.about, finding.answer) == ("power", "trust with care")
+    assert "off by more than a third" in finding.reason
+    assert finding not in on_trust(replace(maybe, slips=0.1))
 
 
 def test_cascades_are_seen_and_measured():

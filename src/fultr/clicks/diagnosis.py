@@ -124,10 +124,10 @@ class Diagnosis:
 
 def _on_slips(hidden: float | None) -> str:
     """What clicks on results that nobody examined would do."""
-    large = "however large" if hidden is None else f"of up to {hidden:.0%}"
+    large = ", however large" if hidden is None else f" of up to {hidden:.0%}"
     return (
         "Clicks on what was not examined, by bots or by accident, make low ranks too high; this log could not have "
-        f"shown an error {large} because of them."
+        f"shown an error due to them{large}."
     )
 
 

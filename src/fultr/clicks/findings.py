@@ -50,6 +50,7 @@ MOSTLY_ONCE = 0.5  # share of comparisons in which a document moved once: the ot
 
 _RANDOMISE = "Randomise a little: swap two neighbours on some pages, or mix two versions of the ranker at random."
 _LOG_MORE = "Collect more clicks."
+_BOTS = "Leave out bots, and compare with a log in which the ranking was randomised."
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,13 @@ def _moved(found: Feedback) -> str:
     )
 
 
+def _size(error: float) -> str:
+    """How far a curve is off."""
+    if not math.isfinite(error):
+        return "more than this check can measure"
+    return f"about {error:.0%}" if error < TOO_LARGE else "more than a third"
+
+
 def on_trust(found: TrustBias | None, affine: bool = True) -> Iterator[Finding]:
     """Findings about clicks that a high rank attracts whatever is there; is there an affine estimate to use instead?"""
     if found is None:
@@ -151,16 +159,22 @@ def on_trust(found: TrustBias | None, affine: bool = True) -> Iterator[Finding]:
         reason = (
             f"From a higher to a lower rank, clicks on less relevant documents fall {-found.more:.0%} less than clicks "
             f"on others. Users' trust in high ranks would do the opposite; documents that moved because of "
-            f"clicks, or whose relevance changed, and clicks on what was not examined can do this, and break the "
-            f"estimate."
+            f"clicks, or whose relevance changed, can do this, and break the estimate; so do clicks on what was not "
+            f"examined, by bots or by accident: the curve would then be off by {_size(found.slips)}."
         )
-        yield Finding("trust bias", "do not trust", reason, "Compare with a log in which the ranking was randomised.")
+        yield Finding("trust bias", "do not trust", reason, _BOTS)
+    elif found.maybe_reversed and found.slips > LARGE:
+        reason = (
+            f"From a higher to a lower rank, clicks on less relevant documents fall {-found.more:.0%} less than clicks "
+            f"on others, which is rare by chance. If it is due to clicks on what was not examined, by bots or by "
+            f"accident, the curve is off by {_size(found.slips)}."
+        )
+        yield Finding("power", "trust with care", reason, _BOTS)
     elif found.seen:
-        size = f"about {found.error:.0%}" if found.error < TOO_LARGE else "more than a third"
-        size = size if math.isfinite(found.error) else "more than this check can measure"
         reason = (
             f"From a higher to a lower rank, clicks on less relevant documents fall {found.more:.0%} further than "
-            f"clicks on others of the same query, as where users trust high ranks. The curve is then off by {size}."
+            f"clicks on others of the same query, as where users trust high ranks. The curve is then off by "
+            f"{_size(found.error)}."
         )
         values = ", (click - beta) / alpha, with alpha and beta from the table."
         if not affine:

@@ -28,6 +28,7 @@ from fultr.core.streams import Purpose, generator
 LEAST_CLICKS = 50  # of documents that moved, weighted: with fewer, the standard error is unknown
 LIMIT = 2.33  # standard deviations: false alarms in 1% of logs
 REVERSED = -2.81  # in .25%
+_MAYBE_REVERSED = -1.96  # in 2.5%
 _POWER = 0.84  # standard deviations: 80% power
 _INVERTED = 4  # iterations, to find what examination would look like the curve
 _TRUSTS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)  # strengths of trust bias whose effect is worked out
@@ -48,8 +49,10 @@ class TrustBias:
             infinite if no trust that was tried causes as much.
         hidden: the smallest such error whose trust bias this log would have shown with a probability of 80%; None if it
             would have missed any, however strong.
-        hidden_slips: the smallest error due to clicks on what was not examined, alike at all ranks, that this log would
-            have shown likewise (`reversed`); None if it would have missed any.
+        slips: by what share the curve is off if clicks on less relevant documents fall less because of clicks on what
+            was not examined, alike at all ranks; infinite if no such clicks that were tried cause as much.
+        hidden_slips: the smallest error due to such clicks that this log would have shown with a probability of 80%
+            (`reversed`); None if it would have missed any.
     """
 
     excess: float
@@ -57,6 +60,7 @@ class TrustBias:
     z: float
     error: float
     hidden: float | None
+    slips: float
     hidden_slips: float | None
 
     @property
@@ -73,6 +77,11 @@ class TrustBias:
     def reversed(self) -> bool:
         """Do clicks on less relevant documents fall significantly less, which no trust bias explains?"""
         return self.z < REVERSED
+
+    @property
+    def maybe_reversed(self) -> bool:
+        """Do they fall less, by so much that chance is a poor explanation?"""
+        return self.z < _MAYBE_REVERSED
 
 
 def trust_bias(log: ImpressionLog, examination: Float64s, *, seed: int = 0) -> TrustBias | None:
@@ -99,15 +108,17 @@ def trust_bias(log: ImpressionLog, examination: Float64s, *, seed: int = 0) -> T
     rate = float(log.clicks.sum() / log.shown.sum())
     trust = [_by_trust(strength, log.ranks) for strength in _TRUSTS]
     slips = [_by_slips(share * rate) for share in _SLIPS]
-    shifts, slipped = (_shifts(halves, goods, examination, log.query_of_pair, models) for models in (trust, slips))
-    off = _error_of(shifts, max(excess, 0.0))
+    shifts = _shifts(halves, goods, examination, log.query_of_pair, trust)
+    slipped = [(-one, off) for one, off in _shifts(halves, goods, examination, log.query_of_pair, slips)]
+    off, slips_off = _error_of(shifts, max(excess, 0.0)), _error_of(slipped, max(-excess, 0.0))
     return TrustBias(
         excess,
         (excess - 1.96 * error, excess + 1.96 * error),
         (lost - kept) / math.sqrt(variance),
         math.inf if off is None else off,
         _error_of(shifts, (LIMIT + _POWER) * error),
-        _error_of([(-one, curve) for one, curve in slipped], (_POWER - REVERSED) * error),
+        math.inf if slips_off is None else slips_off,
+        _error_of(slipped, (_POWER - REVERSED) * error),
     )
 
 

@@ -35,6 +35,7 @@ class Scenario:
         contrast: half of the queries have (1 - contrast) gamma instead, half (1 + contrast) gamma.
         patience: standard deviation of the logarithm of a page's own factor on gamma: users differ.
         trust: at rank 1; users click what they examine at rank k with probability trust / k whatever it is.
+        slips: probability of a click on any result, examined or not.
         scans: users examine all ranks down to the last, instead of each rank by itself.
         continues: how likely users who scan continue after a click, relative to without one.
         learning: how much a document's click rate so far counts in its score, beside a noisy quality; the ranker then
@@ -56,6 +57,7 @@ class Scenario:
     contrast: float = 0.0
     patience: float = 0.0
     trust: float = 0.0
+    slips: float = 0.0
     scans: bool = False
     continues: float = 1.0
     learning: float = 0.0
@@ -123,4 +125,6 @@ class Scenario:
             examined[:, k] = drawn[:, k] < reach * examination[:, k]
             clicked[:, k] = examined[:, k] & tempted[:, k]
             reach = np.where(clicked[:, k], self.continues * reach, reach)
+        if self.slips:
+            clicked |= rng.random(attraction.shape) < self.slips
         return clicked, examined

@@ -92,6 +92,8 @@ VIOLATED: tuple[tuple[str, Scenario], ...] = (
     ("trust 0.5", replace(_BASE, trust=0.5)),
     ("trust 0.3, 10 versions", replace(_BASE, trust=0.3, versions=10)),
     ("trust 0.3, queries differ", replace(_BASE, trust=0.3, contrast=0.5)),
+    ("slips 0.02", replace(_BASE, slips=0.02)),
+    ("slips 0.05", replace(_BASE, slips=0.05)),
     ("cascade, continues 0.9", replace(_BASE, scans=True, continues=0.9)),
     ("cascade, continues 0.5", replace(_BASE, scans=True, continues=0.5)),
     ("cascade, stops at the first click", replace(_BASE, scans=True, continues=0.0)),
