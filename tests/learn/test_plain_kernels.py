@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fultr.core.errors import FultrError
 from fultr.core.streams import Purpose, generator
 from fultr.learn import boosting, network, tree_kernels
 from fultr.learn.boosting import Binned, Growth, bounds_of
-from fultr.learn.descent import linear_weights
+from fultr.learn.descent import linear_weights, order_weights
 from fultr.learn.pooled import Pooled, add_pulls
 
 LIMIT = 5.0
@@ -29,12 +30,13 @@ def log_of(sizes: list[int], seed: int = 0, clicked: float = 2.0, never: int | N
     clicks, examined = random.poisson(clicked, pairs).astype(float), random.uniform(0.5, 9, pairs)
     if never is not None:
         clicks[never] = examined[never] = 0.0
-    return Pooled(features, np.r_[0, np.cumsum(sizes)].astype(np.int64), clicks, examined)
+    rank = random.uniform(0, 4, pairs)
+    return Pooled(features, np.r_[0, np.cumsum(sizes)].astype(np.int64), clicks, examined, rank)
 
 
 def alike(log: Pooled) -> Pooled:
     """The same with equal features and counts: everything is tied."""
-    return Pooled(0 * log.features + 1, log.offsets, 0 * log.clicks + 2, 0 * log.examined + 3)
+    return Pooled(0 * log.features + 1, log.offsets, 0 * log.clicks + 2, 0 * log.examined + 3, 0 * log.rank)
 
 
 LOGS = {
@@ -42,7 +44,9 @@ LOGS = {
     "one document": log_of([1]),
     "one document among others": log_of([3, 1, 2], seed=1),
     "no clicks": log_of([3, 2], clicked=0.0),
-    "a query without clicks": Pooled(*[*vars(log_of([3, 2])).values()][:2], np.array([1.0, 0, 2, 0, 0]), np.ones(5)),
+    "a query without clicks": Pooled(
+        *[*vars(log_of([3, 2])).values()][:2], np.array([1.0, 0, 2, 0, 0]), np.ones(5), np.arange(5.0)
+    ),
     "never examined": log_of([3, 2], seed=2, never=1),
     "ties": alike(log_of([3, 2])),
 }
@@ -192,19 +196,51 @@ def test_growing_trees_adds_one_plain_tree_after_another(log):
 
 @every_log
 def test_linear_weights_are_where_the_plain_likelihood_is_level(log):
-    ridge, features = 2.0, log.features.astype(np.float64)
+    ridge, features, order = 2.0, log.features.astype(np.float64), np.array([0.5, 0.0, -1.0])
 
-    def aim(w: np.ndarray) -> float:
-        return plain.likelihood(features @ w, *counts_of(log))[0] - ridge / 2 * float(w @ w)
+    def aim(parts: np.ndarray) -> float:
+        own, share = parts[:-1], parts[-1]
+        return plain.likelihood(features @ (own + share * order), *counts_of(log))[0] - ridge / 2 * float(own @ own)
 
-    weights = linear_weights(log, features, ridge, LIMIT)
-    assert_allclose(
-        by_differences(aim, weights), 0, atol=2e-3
-    )  # L-BFGS-B ends when the aim grows by less than 2e-9 of it
+    parts = linear_weights(log, features, ridge, LIMIT, order)
+    slope = by_differences(aim, parts)  # L-BFGS-B ends when the aim grows by less than 2e-9 of it
+    assert_allclose(slope[:-1], 0, atol=2e-3)
+    assert parts[-1] >= 0
+    assert abs(slope[-1]) < 2e-3 or (parts[-1] == 0 and slope[-1] < 0)
     if log.clicks.any() and log.clicks.size > 1 and np.ptp(log.features):
-        assert aim(weights) > aim(0 * weights)
+        assert aim(parts) > aim(0 * parts)
     else:
-        assert_array_equal(weights, 0)
+        assert_array_equal(parts, 0)
+
+
+@every_log
+def test_order_weights_are_those_of_least_squares_within_queries(log):
+    features, query = log.features.astype(np.float64), log.of_query()
+    within, high = features.copy(), -log.rank
+    for q in range(log.queries):
+        own = query == q
+        within[own] -= within[own].mean(axis=0)
+        high[own] -= high[own].mean()
+    rows, target = np.r_[within, np.eye(WIDTH)], np.r_[high, np.zeros(WIDTH)]  # one more row a feature: a ridge of 1
+    found = order_weights(log, features)
+    expected = np.linalg.lstsq(rows, target, rcond=None)[0]
+    spread = (within @ expected).std()
+    assert_allclose(found, expected / spread if spread > 0 else 0 * expected, atol=1e-9)
+
+
+def test_the_order_that_users_saw_is_what_is_left_without_clicks_to_learn_from():
+    """With a ridge that allows no weights of its own; where clicks speak against the order, nothing is left."""
+    log = log_of([6] * 200)
+    features = log.features.astype(np.float64)
+    order = order_weights(log, features)
+    for sign, clicked in ((1, True), (-1, False)):
+        liked = np.exp(sign * 0.5 * features @ order)
+        clicks = np.random.default_rng(1).poisson(log.examined * liked).astype(float)
+        parts = linear_weights(replace(log, clicks=clicks), features, 1e9, LIMIT, order)
+        assert_allclose(parts[:-1], 0, atol=1e-5)
+        assert (parts[-1] > 0) == clicked
+        if clicked:
+            assert parts[-1] == pytest.approx(0.5, rel=0.2)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

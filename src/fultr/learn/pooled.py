@@ -25,6 +25,7 @@ class Pooled:
         offsets: int64 [queries + 1]: the pairs of query q are offsets[q] to offsets[q + 1].
         clicks: float64 [pairs], C_d.
         examined: float64 [pairs], E_d: the examination of a pair's ranks, summed over its impressions.
+        rank: float64 [pairs]: the mean rank of a pair's impressions, from 0.
 
     >>> log = ImpressionLog.from_arrays([1, 1], [[7, 8], [8, 7]], [[1, 0], [1, 1]], features=np.ones((2, 2, 1)))
     >>> found = Pooled.of(log, np.array([1.0, 0.5]))
@@ -36,6 +37,7 @@ class Pooled:
     offsets: Int64s
     clicks: Float64s
     examined: Float64s
+    rank: Float64s
 
     @classmethod
     def of(cls, log: ImpressionLog, examination: Float64s) -> Pooled:
@@ -44,9 +46,11 @@ class Pooled:
             raise FultrError("click log: expected features of the documents, to train on; found none")
         cells = log.cells()
         examined = cells.sum_by_pair(cells.impressions * examination[cells.rank])
+        shown, clicks = cells.by_pair()
+        rank = cells.sum_by_pair(cells.impressions * cells.rank) / np.maximum(shown, 1)
         begins = np.flatnonzero(np.r_[True, np.diff(log.query_of_pair) != 0])
         offsets = np.r_[begins, log.pairs].astype(np.int64)
-        return cls(log.features, offsets, cells.by_pair()[1], examined)
+        return cls(log.features, offsets, clicks, examined, rank)
 
     @property
     def queries(self) -> int:
@@ -67,7 +71,7 @@ class Pooled:
         """Some of the queries, copied."""
         rows = self.rows(queries)
         offsets = np.r_[0, np.cumsum(np.diff(self.offsets)[queries])].astype(np.int64)
-        return Pooled(self.features[rows], offsets, self.clicks[rows], self.examined[rows])
+        return Pooled(self.features[rows], offsets, self.clicks[rows], self.examined[rows], self.rank[rows])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -15,16 +15,16 @@ import numpy as np
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.streams import Purpose, generator
 from fultr.learn.boosting import Binned, Growth, Trees, grown
-from fultr.learn.descent import linear_weights
+from fultr.learn.descent import linear_weights, order_weights
 from fultr.learn.network import Network, Units, trained_units
 from fultr.learn.pooled import Pooled, add_pulls
 from fultr.rankers.forest import forest_parts, forest_size
 from fultr.rankers.model import ModelSettings
 
 LIMIT = 100.0  # of how much a query counts, see `add_pulls`
-RIDGES = (3.0, 30.0, 300.0, 3000.0)  # that a linear ranker may have
+RIDGES = (3.0, 30.0, 300.0, 3000.0, 30_000.0)  # that a linear ranker may have
 FEW_QUERIES = 10  # with clicks: below, nothing is held out
-UNCHOSEN_TREES = 30  # grown where nothing is held out
+UNCHOSEN_RIDGE, UNCHOSEN_TREES = 300.0, 30  # where nothing is held out
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,18 +98,19 @@ def _ridged(
     """The held-out likelihood per click of each ridge tried, the best ridge, and each fold's weights with it."""
     rows = [(pooled.take(train), pooled.rows(train), pooled.take(other), pooled.rows(other)) for train, other in folds]
     starts: list[Float64s | None] = [None] * len(rows)
+    order = order_weights(pooled, scaled.values)
     tried: dict[float, float] = {}
     best, chosen = 0.0, [np.zeros(0)]
-    for ridge in reversed(RIDGES) if folds[0][1].size else RIDGES[2:3]:
+    for ridge in reversed(RIDGES) if folds[0][1].size else (UNCHOSEN_RIDGE,):
         sums = np.zeros(2)
         for i, (own, at, other, other_at) in enumerate(rows):
-            weights = linear_weights(own, scaled.values[at], ridge, LIMIT, starts[i])
-            sums += likelihood(other, scaled.values[other_at] @ weights)
-            starts[i] = weights
+            parts = linear_weights(own, scaled.values[at], ridge, LIMIT, order, starts[i])
+            sums += likelihood(other, scaled.values[other_at] @ (parts[:-1] + parts[-1] * order))
+            starts[i] = parts
         tried[ridge] = float(sums[0] / max(sums[1], 1e-12))
         if tried[ridge] < max(tried.values()):
             break
-        best, chosen = ridge, [start for start in starts if start is not None]
+        best, chosen = ridge, [parts[:-1] + parts[-1] * order for parts in starts if parts is not None]
     return tried, best, chosen
 
 
