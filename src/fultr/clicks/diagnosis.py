@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -99,13 +100,14 @@ class Diagnosis:
     def conclusion(self) -> Conclusion:
         """Whether to trust it."""
         ranks, known = self.examination.size, self.identifiability
-        found = [*on_data(self.method, ranks, self.weights, known)]
-        if ranks > 1:
-            found += [*(on_feedback(self.feedback, self.ordered) if known.moved else ())]
-            found += [*on_trust(self.trust_bias, self.affine is not None), *on_stopping(self.stopping)]
-        found += on_intervals(self.method, self.examination, self.draws, known, self.others, self.gaps)
-        found += on_weights(self.weights)
-        found.sort(key=lambda one: -ANSWERS.index(one.answer))
+        found = _gravest_first(
+            on_data(self.method, ranks, self.weights, known),
+            on_feedback(self.feedback, self.ordered) if known.moved else (),
+            on_trust(self.trust_bias, self.affine is not None),
+            on_stopping(self.stopping),
+            on_intervals(self.method, self.examination, self.draws, known, self.others, self.gaps),
+            on_weights(self.weights),
+        )
         limits: tuple[str, ...] = _LIMITS
         if self.trust_bias is None:
             limits = (*limits, "This log cannot show trust bias: whether users trust high ranks.")
@@ -118,8 +120,12 @@ class Diagnosis:
             tuple(one.reason for one in found) or ("No check found a reason against it.",),
             tuple(dict.fromkeys(one.advice for one in found if one.advice)),
             limits,
-            tuple(found),
+            found,
         )
+
+
+def _gravest_first(*findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(chain(*findings), key=lambda one: -ANSWERS.index(one.answer)))
 
 
 def _on_slips(hidden: float | None) -> str:
@@ -149,11 +155,12 @@ def doubts(
     """
     cells = log.cells()
     known = identifiability(cells, examination, method)
-    found = [*on_data(method, log.ranks, weights_of(cells.by_rank()[1], examination), known)]
-    if log.ranks > 1:
-        found += on_feedback(feedback(log) if ordered else None, ordered) if known.moved else ()
-        found += [*on_trust(trust_bias(log, examination, seed=seed)), *on_stopping(stopping(log))]
-    return tuple(sorted(found, key=lambda one: -ANSWERS.index(one.answer)))
+    return _gravest_first(
+        on_data(method, log.ranks, weights_of(cells.by_rank()[1], examination), known),
+        on_feedback(feedback(log) if ordered else None, ordered) if known.moved else (),
+        on_trust(trust_bias(log, examination, seed=seed)),
+        on_stopping(stopping(log)),
+    )
 
 
 def diagnose(

@@ -111,16 +111,16 @@ def on_feedback(found: Feedback | None, ordered: bool) -> Iterator[Finding]:
     if not ordered:
         reason = "Without the order of the pages, it cannot be checked that documents did not move because of clicks."
         yield Finding("power", "trust with care", reason, "Estimate from a log that is in the order of time.")
-    elif found is not None and found.compared and (found.size >= HARMLESS or not found.selected):
-        yield Finding(
-            "feedback", "do not trust" if found.size >= HARMLESS else "trust with care", _moved(found), separate
-        )
+    elif found is not None and found.compared and found.size >= HARMLESS:
+        yield Finding("feedback", "do not trust", _moved(found), separate)
     elif found is not None and found.selected:
         reason = (
             "Clicks on documents vary less before they moved to another rank than after, as if documents had been "
             "selected by their clicks: rank changes follow clicks, so the curve is wrong, too high at low ranks."
         )
         yield Finding("feedback", "do not trust", reason, separate)
+    elif found is not None and found.compared:
+        yield Finding("feedback", "trust with care", _moved(found), separate)
     elif found is not None and found.once > MOSTLY_ONCE and (found.hidden is None or found.hidden > LARGE):
         reason = (
             f"{found.once:.0%} of what is compared are documents that changed rank once and never back: this log "

@@ -29,11 +29,15 @@ _COLUMNS = {  # of the table
 _LOOKS: dict[str, tuple[str, str, dict[str, Any]]] = {  # of the figure: name, colour, marker
     "policy": ("logging policy", "grey", {"marker": "|"}),
     "LightGBM": ("LightGBM", "orange", {"marker": "s"}),
-    "LightGBM tuned": ("tuned", "orange", {"marker": "s", "markerfacecolor": "white"}),
+    "LightGBM tuned": ("LightGBM, tuned", "orange", {"marker": "s", "markerfacecolor": "white"}),
     "LightGBM position": ("LightGBM with position", "vermillion", {"marker": "D"}),
-    "LightGBM position tuned": ("tuned", "vermillion", {"marker": "D", "markerfacecolor": "white"}),
+    "LightGBM position tuned": (
+        "LightGBM with position, tuned",
+        "vermillion",
+        {"marker": "D", "markerfacecolor": "white"},
+    ),
     "XGBoost unbiased": ("XGBoost, unbiased", "purple", {"marker": "^"}),
-    "XGBoost unbiased tuned": ("tuned", "purple", {"marker": "^", "markerfacecolor": "white"}),
+    "XGBoost unbiased tuned": ("XGBoost, unbiased, tuned", "purple", {"marker": "^", "markerfacecolor": "white"}),
     "fultr": ("UnbiasedRanker", "blue", {"marker": "o", "markersize": 7}),
     "grades": ("LightGBM on all grades", "green", {"marker": "|"}),
 }
@@ -191,8 +195,6 @@ def draw(measured: Sequence[Kind]) -> Figure:
 def _panel(axes: Axes, name: str, drawn: Sequence[Kind]) -> None:
     for method, (label, colour, looks) in _LOOKS.items():
         values: Float64s = np.array([kind.mean(method) for kind in drawn])
-        if method.endswith("tuned"):
-            label = f"{_LOOKS[method.removesuffix(' tuned')][0]}, tuned"
         usual: dict[str, Any] = {"linestyle": "", "markersize": 5, "markeredgewidth": 1.3, **looks}
         if looks["marker"] == "|":
             usual["markersize"] = 11
