@@ -185,6 +185,21 @@ def test_an_experiment_is_completed_in_sittings(done, tmp_path, capsys):
     assert told["lines"]["FedAvg"]["final"] == outcome.lines["FedAvg"].final.tolist()
 
 
+def test_what_was_saved_for_another_experiment_is_not_done_again(done, tmp_path, monkeypatch):
+    folder, outcome = done
+    other = replace(experiment(folder), name="other")
+    shutil.copytree(folder / "results", tmp_path / "results")
+    monkeypatch.setattr("fultr.study.store.perform_all", lambda *_, **__: pytest.fail("a run was done"))
+    [[again]] = reproduce(Plan([other], tmp_path / "out", workers=1, saved=tmp_path / "results"))
+    assert again.lines["FedIPS"].ndcg.tobytes() == outcome.lines["FedIPS"].ndcg.tobytes()
+    # What is judged without running anything is what was saved for the experiment itself.
+    plan = Plan([other], tmp_path / "out", saved=tmp_path / "results", from_saved=True)
+    assert outcomes(other, plan) == []
+    save(other, replace(plan, from_saved=False), tmp_path / "results")
+    other_file, own_file = (tmp_path / "results" / f"{name}.parquet" for name in ("other", "small"))
+    assert other_file.read_bytes() == own_file.read_bytes()
+
+
 def test_rates_are_chosen_on_more_repeats_when_asked(done, tmp_path, capsys):
     """The run of the one tuning repeat counts again; what decides is the median of all, which `--from` finds too."""
     folder, _ = done

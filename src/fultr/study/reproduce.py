@@ -18,7 +18,7 @@ from fultr.study.engine import cores, each_finished
 from fultr.study.experiment import Experiment, Line, Outcome
 from fultr.study.outcomes import measuring_tasks, outcome_of, runs_of
 from fultr.study.run import Result
-from fultr.study.saved import Saved, SavedRun
+from fultr.study.saved import Saved, SavedRun, saved_experiments
 from fultr.study.sharing import Costs, bundles
 from fultr.study.statistics import estimate
 from fultr.study.store import Source, Store, Task, do, run_key
@@ -113,21 +113,34 @@ class Plan:
         return [line for line in experiment.lines if any(fnmatchcase(line.name, pattern) for pattern in patterns)]
 
     def finished(self, experiment: Experiment) -> Lookup:
-        """Looks for finished runs of an experiment: in the store, then among the saved ones."""
-        saved = None if self.saved is None else Saved.read(self.saved, experiment.name)
+        """Looks for finished runs of an experiment: in the store, then among the saved ones.
+
+        Experiments share runs, so what has been saved for another one is not done again.
+        """
+        saved = self._saved_of(experiment)
         known: dict[str, Result] = {}
 
         def look(task: Task) -> Result | None:
             result = known.get(task.key)
             if result is None and not self.from_saved:
                 result = self.store.load(task)
-            if result is None and saved is not None:
-                result = saved.load(task)
+            if result is None:
+                result = next((there for file in saved if (there := file.load(task)) is not None), None)
             if result is not None:
                 known[task.key] = result
             return result
 
         return look
+
+    def _saved_of(self, experiment: Experiment) -> list[Saved]:
+        """Where runs of an experiment may have been saved: its own file first; when nothing is run, it alone."""
+        if self.saved is None:
+            return []
+        own = Saved.read(self.saved, experiment.name)
+        if self.from_saved or not self.saved.is_dir():
+            return [own]
+        others = [name for name in saved_experiments(self.saved) if name != experiment.name]
+        return [own, *(Saved.read(self.saved, name) for name in others)]
 
     @property
     def folder_of_saved(self) -> Path:
