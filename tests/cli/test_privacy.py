@@ -30,7 +30,7 @@ def test_json():
 
 def test_too_few_devices_are_refused_with_the_reason():
     done = fultr("privacy", "plan", "--population", "5000", "--clients", "40")
-    assert "of no use with 40 devices in a round" in " ".join(done.out.split())
+    assert "devices in a round, better thousands, found 40" in " ".join(done.out.split())
 
 
 @pytest.mark.parametrize(

@@ -247,13 +247,13 @@ def test_every_reason_gives_the_same_refusal_and_is_in_the_ledger(path):
         use(log, impressions=40, clicks=20)
     estimating = a_task(propensity="shrunk")
     cases = [
-        (a_task(features=4), SMALL, "features: the task is about others than the log's"),
-        (a_task(feature_names="a,b,c"), SMALL, "features: the task is about others"),
-        (a_task(normalised=False), SMALL, "features: the task is about others"),
+        (a_task(features=4), SMALL, "features: the task's are not the log's"),
+        (a_task(feature_names="a,b,c"), SMALL, "features: the task's are not the log's"),
+        (a_task(normalised=False), SMALL, "features: the task's are not the log's"),
         (a_task(displayed=3), SMALL, "displayed: the task counts 3 ranks, and the device 2"),
         (a_task(), replace(SMALL, displayed=1), "displayed: the task counts 2 ranks, and the device 1"),
         (a_task(), replace(SMALL, sends=["examination"]), "update: is not sent, by the policy"),
-        (a_task(epochs=11), SMALL, "epochs: 11 are asked for, and 10 the most"),
+        (a_task(epochs=11), SMALL, "epochs: the task asks for 11, the policy allows 10"),
         (estimating, replace(SMALL, sends=["update"]), "examination: is not sent, by the policy"),
         (estimating, replace(SMALL, estimators=["pooled"]), "estimator shrunk: is not used, by the policy"),
         (a_task(judge=True), replace(SMALL, sends=["update"]), "judgement: is not sent"),

@@ -61,7 +61,7 @@ def test_only_the_lines_of_the_settings_change(tmp_path, before, after, changed)
         ("\n# ours\nfeatures = 519\n", "federation.toml:3: expected features = 64, found 519; change that line"),
         ("features = 64\ndisplayed = 10 # all\n", "federation.toml:2: expected displayed = 5, found 10"),
         ("features = \n", "federation.toml:1: not valid TOML"),
-        ('note = """\n# features = 3\n"""\n', "federation.toml: features, displayed: found no place for it"),
+        ('note = """\n# features = 3\n"""\n', "federation.toml: features, displayed: cannot be set here"),
     ],
 )
 def test_a_file_that_says_otherwise_stays(tmp_path, text, message):

@@ -51,7 +51,7 @@ def print_table(rows: Sequence[Sequence[str]], title: str = "", left: int = 1, w
     Args:
         rows: of cells.
         title: above the table.
-        left: so many columns are to the left, others to the right.
+        left: this many columns are to the left, others to the right.
         words: the heading of a column that is to the left wherever it stands, and takes the room that there is.
     """
     from rich import box

@@ -39,7 +39,8 @@ def deploy() -> None:
       fultr device simulate --nodes 3 --dir fed
       fultr deploy start fed             the SuperLink (server) and the nodes
       fultr deploy train fed             the training; interrupted, it resumes
-      fultr deploy rollout fed           try the new ranker on some devices
+      fultr deploy releases fed          what devices use: the first ranker, by itself
+      fultr deploy rollout fed           after another training: try it on some devices
       fultr deploy promote fed           give it to all
       fultr deploy status fed            what is running, who answers
       fultr deploy report fed            a page about the rounds, fed/report.html

@@ -277,10 +277,10 @@ def _print_checks(found: Diagnosis) -> None:
         _tell("cannot be measured in this log", "Trust bias")
     else:
         low, high = bias.interval
-        shown = "none" if bias.hidden is None else f"one that puts the curve off by {bias.hidden:.0%} or more"
+        shown = "none at all" if bias.hidden is None else f"one that puts the curve off by {bias.hidden:.0%} or more"
         _tell(
             f"clicks of less relevant documents fall {bias.more:+.1%} further with rank ({np.expm1(low):+.1%} to "
-            f"{np.expm1(high):+.1%}); 0% if a position-based model holds; this log would have shown {shown}",
+            f"{np.expm1(high):+.1%}); 0% if a position-based model holds; this log would show {shown}",
             "Trust bias",
         )
     if stops is None:

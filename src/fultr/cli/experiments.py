@@ -110,7 +110,7 @@ def run(
 )
 @click.option("--repeats", type=click.IntRange(min=1), help="Repeats of every run.  [default: the experiment's]")
 @click.option("--tuning-repeats", type=click.IntRange(1, 1000),
-              help="Rates are chosen by the median over so many others.  [default: the experiment's]")  # fmt: skip
+              help="Choose rates by the median of this many extra repeats.  [default: the experiment's]")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), help="Rounds of federated training.  [default: the experiment's]")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of everything random.  [default: the experiment's]")
 @click.option("--out", type=PATH,

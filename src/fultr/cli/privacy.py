@@ -63,15 +63,15 @@ def plan_command(
     Differential privacy hides each device: whoever sees the rankers that come out learns next to nothing about whether
     any one device took part. How much, epsilon says, for all rounds together; delta bounds the probability of more. The
     command prints, for each kind of noise, the least that keeps to the budget, and with --data the loss of a simulated
-    run.
+    run. It needs --population, the number of devices that could take part.
 
     \b
     Noise
-      gaussian     a trusted server adds noise of its own to each round's sum
-      secret cohorts   the same, if each round's devices are drawn at random, one
-                   by one, and nobody but the server ever learns which
-      correlated   a trusted server; later noise takes back part of the earlier
-      distributed  each device adds its share; for use with secure sums
+      gaussian        a trusted server adds noise of its own to each round's sum
+      secret cohorts  the same, if each round's devices are drawn at random, one
+                      by one, and nobody but the server ever learns which
+      correlated      a trusted server; later noise takes back part of the earlier
+      distributed     each device adds its share; for use with secure sums
 
     \b
     Examples
@@ -155,7 +155,10 @@ def _print(found: list[Planned], settings: RunSettings, extra: dict[str, Any]) -
         title = f"{told.cohort:,} of {told.population:,} devices a round, {told.rounds} rounds, δ = {told.delta:.2g}"
         print_table(rows, title=title)
         _say(f"ε: per {told.unit}, {told.adjacency}, for all rounds.")
-        _say("in all rounds: noise in the sum of all mean updates, as a share of the longest that this can be.")
+        _say(
+            "z: noise multiplier. In all rounds: norm of the noise in the sum of all mean updates, as a share of the "
+            "largest norm of that sum."
+        )
     for words, of in _together((one.guarantee.trust, one.name) for one in found if one.guarantee is not None):
         _say(f"{of}: {words}.")
     for words, of in _together((one.refused.removeprefix("privacy: "), one.name) for one in found if one.refused):

@@ -177,7 +177,7 @@ def packed(features: Float32s, rows: Int64s) -> Float32s:
 
 
 def aligned_rows(rows: int, features: int) -> Float32s:
-    """Zeros: room for so many rows of features, each of whole cache lines."""
+    """Zeros: room for this many rows of features, each of whole cache lines."""
     lines = -(-features // 16)
     memory = np.zeros(rows * lines * 16 + 16, np.float32)
     skip = -(memory.ctypes.data // 4) % 16

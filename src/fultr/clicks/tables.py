@@ -135,7 +135,7 @@ def check_log_name(path: Path) -> str:
 
 
 def _blocks(log: ImpressionLog, features: bool) -> Iterator[Int64s]:
-    """The pages, so many at a time that memory is bounded."""
+    """The pages, as many at a time as bounded memory allows."""
     width = log.features.shape[1] if features and log.features is not None else 1
     pages = max(1, _BLOCK_NUMBERS // (width * log.ranks))
     for begin in range(0, log.impressions, pages):

@@ -70,7 +70,7 @@ def boot_id() -> str:
 
 
 def limit_this_process(memory: int, niceness: int) -> None:
-    """Let this process have so many bytes of memory, leave no core file, and give way to others, as far as possible."""
+    """Give this process this many bytes of memory and no core file, and let others go first, as far as possible."""
     if resource is None:
         return
     for what, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0)):

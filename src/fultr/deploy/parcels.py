@@ -34,7 +34,7 @@ def packed(parts: Iterable[bytes]) -> bytes:
 
 
 def unpacked(body: bytes, most: int | None = None) -> list[bytes]:
-    """The byte strings in one; more than so many are not looked at."""
+    """The byte strings in one; more than this many are not looked at."""
     parts: list[bytes] = []
     at = 0
     while at < len(body):

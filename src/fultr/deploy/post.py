@@ -82,7 +82,7 @@ class Post:
         self._looked = 0.0
 
     async def question(self, state: Any, node: int, had: str, patience: float, receive: Receive) -> list[bytes]:
-        """The next task of a node, as soon as there is one; nothing if there is none for so many seconds.
+        """The next task of a node, as soon as there is one; nothing if there is none for this many seconds.
 
         Args:
             state: Flower's.

@@ -121,7 +121,7 @@ def _answer(
         outcome = "refused"
         _check_willing(asked, task, policy)
         if admit is None and policy.only_sums:
-            raise FultrError("an answer in the clear: is not sent, by the policy")
+            raise FultrError("the policy allows no answer in the clear")
         if admit is None and least_survivors(task.algorithm.privacy):
             raise FultrError("privacy: a vector with a share of the noise is not sent in the clear")
         with transaction(connection):
@@ -186,7 +186,9 @@ def _check_willing(asked: Asked, task: Task, policy: DevicePolicy) -> None:
     if asked.estimator and asked.estimator not in policy.estimators:
         raise FultrError(f"estimator {asked.estimator}: is not used, by the policy")
     if task.algorithm.training.epochs > policy.most_epochs:
-        raise FultrError(f"epochs: {task.algorithm.training.epochs} are asked for, and {policy.most_epochs} the most")
+        raise FultrError(
+            f"epochs: the task asks for {task.algorithm.training.epochs}, the policy allows {policy.most_epochs}"
+        )
     smallest = least_divisor(task.algorithm)
     if smallest < policy.least_propensity:
         raise FultrError(f"propensity: {smallest:g} may occur, and {policy.least_propensity:g} is the least")
@@ -199,7 +201,7 @@ def _shape(connection: sqlite3.Connection, path: Path, task: Task, policy: Devic
     """Which impressions count, if the task's are of their kind."""
     schema, width, text = current_schema(path, connection)
     if schema_digest(text) != task.schema or width != task.features:
-        raise FultrError("features: the task is about others than the log's")
+        raise FultrError("features: the task's are not the log's")
     longest = connection.execute("SELECT max(documents) FROM impressions WHERE schema = ?", (schema,)).fetchone()[0]
     displayed = policy.displayed or longest or (task.displayed if task.algorithm.privacy else None)
     if displayed is None:

@@ -27,8 +27,10 @@ class DevicePolicy:
     ('update',)
     """
 
-    least_clicks: int = setting(20, "Clicks by which two answers differ at least.", least=1)
-    least_impressions: int = setting(50, "Impressions by which two answers differ at least.", least=1)
+    least_clicks: int = setting(20, "Two answers differ by at least this many clicks, or not at all.", least=1)
+    least_impressions: int = setting(
+        50, "Two answers differ by at least this many impressions, or not at all.", least=1
+    )
     window: Literal["all", "latest"] = setting("all", "What an answer is made from: all closed batches, or the latest.")
     answers_a_day: int = setting(50, "Answers in 24 hours, at most.", least=0)
     answers_in_all: int = setting(2000, "Answers in all, at most.", least=0)
@@ -67,7 +69,7 @@ def policy_lines() -> str:
     """The default policy as lines of TOML, each with what it means.
 
     >>> print(policy_lines().splitlines()[0])
-    least_clicks = 20  # Clicks by which two answers differ at least.
+    least_clicks = 20  # Two answers differ by at least this many clicks, or not at all.
     """
     lines = []
     for leaf in leaves(DevicePolicy).values():

@@ -46,8 +46,8 @@ def take_release(folder: Path, fetch: Fetch, key: ReleaseKey, features: Sequence
 
     Args:
         folder: of this device's rankers.
-        fetch: gets a file of the server by its name, "release.json" or "versions/NAME.json", of at most so many bytes;
-            it may raise whatever it likes.
+        fetch: gets a file of the server by its name, "release.json" or "versions/NAME.json", of at most this many
+            bytes; it may raise whatever it likes.
         key: what the device was enrolled with.
         features: those of its log: their names, or how many there are.
         identity: decides whether a candidate is for this device; its public key.

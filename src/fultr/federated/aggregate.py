@@ -80,7 +80,7 @@ def aggregated(settings: Aggregation, state: Arrays, rows: Sums, summed_of: floa
         settings: which rule.
         state: what it remembers.
         rows: of the clients.
-        summed_of: the only row is the secure sum of so many clients; None: each row is a client's.
+        summed_of: the only row is the secure sum of this many clients; None: each row is a client's.
     """
     said, rule = {name: each for name, each in rows.items() if name != "trained"}, AGGREGATIONS[settings.aggregation]
     if summed_of is None:

@@ -32,7 +32,7 @@ def private_settings(settings: FederationSettings) -> FederationSettings:
 
 
 def cost_of(settings: FederationSettings, rounds: int) -> Guarantee | None:
-    """What so many rounds cost; None without privacy."""
+    """What this many rounds cost; None without privacy."""
     privacy = settings.algorithm().privacy
     if privacy is None:
         return None

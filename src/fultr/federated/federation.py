@@ -35,7 +35,7 @@ from fultr.rankers.schema import schema_digest, schema_text
 class Waiting:
     """How patient the server is; none of it changes what a round that succeeds comes to."""
 
-    least_devices: int = setting(2, "A round begins when so many devices are connected.", least=1)
+    least_devices: int = setting(2, "A round begins when this many devices are connected.", least=1)
     least_replies: int = setting(2, "With fewer accepted replies a round is repeated.", least=1)
     attempts: int = setting(3, "Attempts at a round, before the run is given up.", least=1)
     timeout: float = setting(60.0, "Seconds that devices have to reply.", above=0)
@@ -237,7 +237,7 @@ def fill_in(path: Path, values: Mapping[str, int], *, replace: bool = False, wri
             lines.insert(top, f"{name} = {values[name]}")
     changed = "\n".join(lines)
     if plain_names(parse_toml(changed, str(path))) != {**before, **values}:
-        raise FultrError(f"{path}: {', '.join(missing)}: found no place for it; set it by hand")
+        raise FultrError(f"{path}: {', '.join(missing)}: cannot be set here; set it by hand")
     if missing and write:
         with written_whole(path) as temporary:
             temporary.write_bytes(changed.encode())

@@ -45,7 +45,7 @@ class Server:
     def initial(
         cls, algorithm: FedIPS, model: Model, weights: Float32s, displayed: int, *, judge: bool = False
     ) -> Server:
-        """Before the first round, with w_0 and lists of so many documents; do clients judge w_t, too?"""
+        """Before the first round, with w_0 and lists of this many documents; do clients judge w_t, too?"""
         source = algorithm.propensity
         estimation: Arrays = {}
         if isinstance(source, Estimator):
@@ -228,7 +228,7 @@ def server_round(
     *,
     summed: bool = False,
 ) -> Server:
-    """What the server makes of what a cohort of so many clients sent (line 11).
+    """What the server makes of what a cohort of this many clients sent (line 11).
 
     Args:
         algorithm: FedIPS.

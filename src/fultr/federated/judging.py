@@ -98,7 +98,7 @@ def combined(rows: Sequence[Float64s]) -> Judgement | None:
 
 
 def of_sum(row: Float64s, devices: int) -> Judgement | None:
-    """What the sum over so many devices says, of which nobody knows the parts; None without held-out clicks.
+    """What the sum over this many devices says, of which nobody knows the parts; None without held-out clicks.
 
     >>> of_sum(np.array([4.0, 3.0, 2.0]), devices=2)
     Judgement(ranked=0.75, displayed=0.5, ranked_error=None, displayed_error=None, devices=2)

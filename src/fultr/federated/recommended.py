@@ -53,7 +53,7 @@ def recommended_refresh(rounds: int = 200) -> int:
 
 
 def _server(rounds: int) -> ServerOptimiser:
-    """The server optimiser of a linear ranker that is trained for so many rounds."""
+    """The server optimiser of a linear ranker that is trained for this many rounds."""
     if rounds < _FEW:
         return ServerOptimiser("adam", 0.3, decay_rounds=rounds, decay="cosine")
     return ServerOptimiser("momentum", 1.0, decay_rounds=rounds, decay="cosine")

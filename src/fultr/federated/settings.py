@@ -100,7 +100,7 @@ class LocalTraining:
             raise SettingError("metric", f"expected rank with the {self.loss} loss, which bounds no rank; found dcg")
 
     def rate_for(self, features: int) -> float:
-        """eta_l for documents with so many features.
+        """eta_l for documents with this many features.
 
         A step along x moves the score of x by the rate times its squared length, which grows with the number of
         features where these are scaled to [0, 1]; dividing by it makes steps alike for any number (normalised least
@@ -151,10 +151,10 @@ class ServerOptimiser:
     weight_decay: float = setting(0.0, "Share of the weights taken off in a round, times the server's rate.", least=0)
     averaged: float | None = setting(
         None,
-        "Share of the rounds, up to the last, that the ranker is a mean over.",
+        "The ranker is the mean over this last share of the rounds.",
         above=0,
         most=1,
-        zero="it is the last",
+        zero="the last weights",
     )
 
     def __post_init__(self) -> None:
@@ -197,7 +197,7 @@ class Estimator:
     estimate_memory: float = setting(
         0.9, "Share of the server's sums that is kept from round to round.", least=0, below=1
     )
-    remember: bool = setting(False, "Clients that come back remember what they counted.")
+    remember: bool = setting(False, "Clients that come back keep what they counted before.")
     estimate_decay: int | None = setting(
         None, "Rounds over which the rate of the relevance function falls to zero.", least=1, zero="it stays"
     )

@@ -32,7 +32,7 @@ HELD_OUT = 0.2  # share of the impressions
 def federated_weights(
     log: ImpressionLog, algorithm: FedIPS, rounds: int, seed: int = 0, records: Records | None = None
 ) -> tuple[Float32s, Float64s]:
-    """The weights after so many rounds with all users, and the examination that users' clicks were divided by, [K].
+    """The weights after this many rounds with all users, and the examination that users' clicks were divided by, [K].
 
     Args:
         log: the click log, with features.

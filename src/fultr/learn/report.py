@@ -62,7 +62,7 @@ class Report:
             f"Model: {self.model}; chosen: {_listed(self.chosen)}.",
         ]
         if self.held_out is not None:
-            told = f"{self.held_out:+.3f} bits per click over documents in random order"
+            told = f"{self.held_out:+.3f} bits per click, compared with a random order"
             lines.append(f"Clicks of held-out queries ({self.folds} folds): {told}.")
         return "\n".join([*lines, *self.notes])
 
@@ -76,4 +76,4 @@ def _listed(chosen: dict[str, Any]) -> str:
     def said(value: Any) -> str:
         return " + ".join(map(str, value)) if isinstance(value, list) else f"{value:g}"
 
-    return ", ".join(f"{said(value)} {name}" for name, value in chosen.items()) or "nothing"
+    return ", ".join(f"{name} {said(value)}" for name, value in chosen.items()) or "nothing"

@@ -62,14 +62,14 @@ class ModelSettings:
     linear_rounds: int = setting(100, "Rounds of the linear ranker that trees grow on top of (trees).", least=0)
     tree_rounds: int = setting(200, "Rounds that grow trees (trees).", least=1, most=100_000)
     depth: int = setting(4, "Depth of a tree (trees).", least=1, most=8)
-    shrinkage: float = setting(0.4, "Share of a Newton step that leaf values are (trees).", above=0, most=1)
+    shrinkage: float = setting(0.4, "Leaf values are this share of a Newton step (trees).", above=0, most=1)
     leaf_penalty: float = setting(
         0.025, "Added to a leaf's curvature, as a share of the cohort's (trees).", least=0, most=1
     )
     leaf_least: float = setting(
-        0.012, "Share of the cohort's curvature that a leaf needs to have a value (trees).", least=0, most=1
+        0.012, "Leaves with a smaller share of the cohort's curvature have the value 0 (trees).", least=0, most=1
     )
-    document_limit: float = setting(20.0, "Most that a displayed document adds to a sum (trees).", above=0)
+    document_limit: float = setting(20.0, "Most that one displayed document adds to a sum (trees).", above=0)
     trees: int = setting(30, "Trees that grow at once (random-trees).", least=1, most=10_000)
     bins: int = setting(16, "Bins of a feature (histogram-trees).", least=2, most=256)
     columns: float = setting(1.0, "Share of the features that a tree may split by (histogram-trees).", above=0, most=1)
@@ -151,7 +151,7 @@ class Descended:
 
 
 def model_named(model: ModelSettings | str, features: int) -> Model:
-    """A model for documents with so many features; its name will do if it has no settings, or their defaults.
+    """A model for documents with this many features; its name will do if it has no settings, or their defaults.
 
     >>> model_named("linear", 64).size
     64

@@ -80,8 +80,8 @@ class Asked:
         versions = self.policies if isinstance(self.policy, PolicySettings) else 1
         if isinstance(source, Estimator) and source.kind == "harvested" and versions < 2:
             raise FultrError(
-                "propensity: a single deterministic logging policy shows every document at one rank, so there are no "
-                "interventions to harvest; use two or more policies, or another estimator"
+                "propensity: harvested compares documents that were shown at several ranks, and a single logging "
+                "policy shows each at one; use two or more policies (--policies 2), or another estimator"
             )
         if exploration != "none" and (versions > 1 or algorithm.pairs == "retrieved"):
             beside = "pairs = retrieved" if versions == 1 else f"policies = {versions}"

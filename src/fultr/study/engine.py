@@ -46,7 +46,7 @@ def each_finished(
 
 
 def cores(workers: int | None = None, ray: str | None = None) -> int:
-    """How many tasks are done at a time: by so many workers, on all cores of this machine, or of a cluster.
+    """How many tasks are done at a time: by this many workers, on all cores of this machine, or of a cluster.
 
     >>> cores(workers=3)
     3

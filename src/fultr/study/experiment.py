@@ -19,7 +19,7 @@ from fultr.study.settings import RunSettings
 from fultr.study.statistics import Measured
 
 TUNING_REPEAT = 1_000_000  # where the repeats begin that rates are chosen on: apart from those that are reported
-WIDER_REPEATS = 10  # at most so many repeats of a line with rates of a wider grid
+WIDER_REPEATS = 10  # at most this many repeats of a line with rates of a wider grid
 RATES = {"federated": ("client_rate", "server_rate"), "lambda-linear": ("lambda_rate",)}
 """The settings that are tuned, for each algorithm that has any."""
 
@@ -85,7 +85,7 @@ class Experiment:
         panels: how it is drawn: one row of panels a data set.
         claims: what it decides.
         repeats: of each line's runs. Repeats differ in the logging policy's sample, users, queries and clicks.
-        tuning_repeats: rates are chosen by the median over so many repeats, which are not among those reported.
+        tuning_repeats: rates are chosen by the median over this many repeats, which are not among those reported.
         tuning_steps: how often the grid of a line whose choice is at its edge is made wider, at most; see `tuning`.
         seed: of everything.
     """

@@ -134,7 +134,7 @@ def allowed_advantage(epsilon: float, delta: float) -> float:
 
 
 def replies(settings: RunSettings, data: Splits, users: Sequence[int], seed: int = 0) -> list[Sums]:
-    """What users send after `settings.rounds` rounds of training: several groups of so many, a row each.
+    """What users send after `settings.rounds` rounds of training: several groups of this size, a row each.
 
     >>> [some] = replies(SETTINGS.but({"rounds": 1, "clients": 50}), load("synthetic", cache=False), [3])
     >>> some["update"].shape

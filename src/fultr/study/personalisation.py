@@ -89,7 +89,7 @@ def worth(
     population: FiniteUsers = POPULATION,
     seed: int = SEED,
 ) -> Worth:
-    """What a layer that is fitted to so many clicks of each user is worth.
+    """What a layer that is fitted to this many clicks of each user is worth.
 
     Args:
         data: the population's queries are the training ones.

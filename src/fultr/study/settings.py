@@ -42,7 +42,7 @@ class FiniteUsers:
     users: int = setting(10_000, "Users of a fixed population.", least=1)
     pool: int = setting(50, "Queries in each user's pool.", least=1)
     clusters: int = setting(20, "Clusters of the query space.", least=1)
-    concentration: float = setting(0.1, "How alike users' queries are: small, of a few clusters each.", above=0)
+    concentration: float = setting(0.1, "Small: each user asks about a few clusters; large: users are alike.", above=0)
     sampling: Literal["uniform", "poisson"] = setting(
         "uniform", "A round has a fixed number of users, or each takes part independently."
     )
@@ -85,7 +85,7 @@ class Adversaries:
 
     share: float = setting(0.2, "Share of clients that are adversaries.", above=0, most=1)
     attack: Literal["flip", "collude"] = setting(
-        "flip", "Adversaries send minus their own update, or all the same: minus the sum of theirs."
+        "flip", "flip: each sends its own update negated; collude: all send the negated sum of theirs."
     )
     strength: float | None = setting(None, "Norm of what an adversary sends.", above=0, zero="that of its own update")
 
@@ -114,7 +114,7 @@ class Showing:
         "none", "How what is displayed differs from client to client."
     )
     temperature: float = setting(
-        0.3, "Of exploration (plackett-luce), in standard deviations of a query's scores.", above=0
+        0.3, "Temperature of plackett-luce, in standard deviations of a query's scores.", above=0
     )
 
     def __post_init__(self) -> None:

@@ -195,7 +195,7 @@ def arrivals(line: Measured, goals: Float64s) -> tuple[float, float, float]:
 
 
 def expected_by_chance(claims: int) -> str:
-    """How many of so many verdicts would be "holds" if none of the claims were true: each is in about 2.5% at worst.
+    """How many of this many verdicts would be "holds" if none of the claims were true: each is in about 2.5% at worst.
 
     >>> expected_by_chance(38), expected_by_chance(4)
     ('1', '0.1')

@@ -46,7 +46,7 @@ def survivors(share: float, seed: int, t: int, cohort: Int64s, privacy: Privacy 
         seed: of the run.
         t: the round, from 0.
         cohort: the clients, by number.
-        privacy: if devices add shares of noise, so many of those are needed.
+        privacy: if devices add shares of noise, this many of those are needed.
     """
     n, needed = cohort.size, max(threshold(cohort.size), LEAST_DEVICES, least_survivors(privacy))
     attempts = ATTEMPTS if privacy is None else 1

@@ -119,7 +119,7 @@ def test_participations_that_fit_into_the_rounds():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cohort": 30}, "of no use with 30 devices in a round"),
+        ({"cohort": 30}, "devices in a round, better thousands, found 30"),
         ({"population": 1000}, "population: expected at least the 2000 devices"),
         ({"delta": 1e-4}, "delta: expected below 1 / population"),
         ({"noise_multiplier": 0.5}, r"the run would cost epsilon \d+\.\d+, and its budget is 1"),

@@ -73,7 +73,7 @@ def _sum(values: Float32s) -> np.float32:
 
 
 def memory_bandwidth(threads: int | None = None) -> float:
-    """Bytes a second: the best of five sums over 1.2 GB by all threads, or so many."""
+    """Bytes a second: the best of five sums over 1.2 GB by all threads, or by this many."""
     values = np.ones(300_000_000, np.float32)
     _sum(values[:10])
     return values.nbytes / _best(lambda: run_ranges(lambda a, b: _sum(values[a:b]), values.size, threads), 5)

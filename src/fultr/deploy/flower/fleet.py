@@ -93,7 +93,7 @@ class Fleet:
         return bool(self._client.SendNodeHeartbeat(request).success)
 
     def receive(self, patience: float = 0.0) -> Letter | None:
-        """The next message; None if none comes within so many seconds, or as long as the SuperLink lets a node wait."""
+        """The next message; None if none comes within this many seconds, or while the SuperLink lets a node wait."""
         if self.plain:
             return self._receive_plain(patience)
         try:
@@ -143,7 +143,7 @@ class Fleet:
         return found
 
     def send(self, letter: Letter, content: bytes, seconds: float) -> None:
-        """Reply to a message, after so many seconds of work; once more if the connection breaks."""
+        """Reply to a message, after this many seconds of work; once more if the connection breaks."""
         reply = Message(record_of(content), reply_to=letter.message)
         with no_object_id_recompute():
             reply.metadata.__dict__["_message_id"] = reply.object_id

@@ -184,7 +184,7 @@ class _Packed:
 
 
 def called(client: Any, path: str, parts: list[bytes], most: int | None = None) -> list[bytes]:
-    """Ask the post office of the SuperLink (`fultr.deploy.post`), which answers with so many byte strings at most."""
+    """Ask the post office of the SuperLink (`fultr.deploy.post`), which answers with this many byte strings at most."""
     request = _Packed(packed(parts))
     answer = client._unary_unary(path=path, rpc_method=path, request=request, response_type=_Packed, timeout=_SECONDS)
     return unpacked(answer.content, most)

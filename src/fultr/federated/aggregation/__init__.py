@@ -5,7 +5,7 @@ row per client, in the order of the clients' numbers; the result has one array p
 on the scale of a sum, so that the server divides it as it divides a sum. Before the first round the state is empty.
 A row of zeros says nothing: only the mean divides by it, the other rules are rules over those that have something to
 say. A rule that makes sense where only the clients' sum is seen has a second function, `of_sum(settings, state, total,
-clients)`, for what a secure sum of so many clients is taken for.
+clients)`, for what a secure sum of this many clients is taken for.
 """
 
 from __future__ import annotations

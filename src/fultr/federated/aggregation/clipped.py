@@ -34,7 +34,7 @@ def total(settings: Aggregation, state: Arrays, rows: Sums) -> tuple[Sums, Array
 
 
 def of_sum(settings: Aggregation, state: Arrays, total: Sums, clients: float) -> tuple[Sums, Arrays]:
-    """What is left of a sum whose mean over so many clients is longer than usual."""
+    """What is left of a sum whose mean over this many clients is longer than usual."""
     norms = {name: norms_of(array[np.newaxis]) / clients for name, array in total.items()}
     factors, remembered = _factors(settings.step_multiple, state, norms)
     return {name: array * factors[name][0] for name, array in total.items()}, remembered

@@ -57,7 +57,7 @@ def ranker_of(state: Arrays, weights: Float32s) -> Float32s:
 
 
 def _rate_left(settings: ServerOptimiser, done: float) -> float:
-    """The share of the server's rate that is left after so many rounds."""
+    """The share of the server's rate that is left after this many rounds."""
     if settings.decay_rounds is None:
         return 1.0
     gone = min(1.0, done / settings.decay_rounds)

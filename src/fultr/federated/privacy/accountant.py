@@ -29,7 +29,7 @@ _LEAST_LOG_NOISE, _MOST_LOG_NOISE = math.log(1e-3), math.log(1e6)
 _TRUST = {
     "gaussian": "the server is trusted: it sees what devices send, adds the noise, and discloses only what follows",
     "correlated": "the server is trusted: it sees what devices send, adds the noise, and discloses only what follows",
-    "distributed": "the server must see nothing but sums, of which {honest} devices add their share of the noise",
+    "distributed": "the server must see only sums, each with the share of the noise of at least {honest} devices",
 }
 _TRUST_SUMMED = {
     "gaussian": "the server is trusted to add the noise and disclose only what follows; it sees sums alone",
@@ -98,7 +98,7 @@ def population_of(privacy: Privacy) -> int:
 
 
 def spent(privacy: Privacy, *, cohort: int, rounds: int, summed: bool = False) -> Guarantee:
-    """What so many rounds have cost.
+    """What this many rounds have cost.
 
     Args:
         privacy: the settings.
@@ -151,7 +151,7 @@ def _trust(privacy: Privacy, cohort: int, summed: bool) -> str:
 
 
 def moved_by(privacy: Privacy, rounds: int) -> float:
-    """How far one device moves what the noise is added to in so many rounds, in units of its bound.
+    """How far one device moves what the noise is added to in this many rounds, in units of its bound.
 
     >>> moved_by(Privacy("gaussian", epsilon=1, participations=4, rounds_apart=10), 25) == math.sqrt(3)
     True
@@ -177,8 +177,8 @@ def settled(privacy: Privacy, *, cohort: int, rounds: int, size: int) -> Privacy
     population = population_of(privacy)
     if cohort < LEAST_COHORT:
         raise FultrError(
-            f"privacy: of no use with {cohort} devices in a round: noise that hides one of them drowns the others too; "
-            f"{LEAST_COHORT} are the least, and thousands are better"
+            f"privacy: expected at least {LEAST_COHORT} devices in a round, better thousands, found {cohort}: noise "
+            "that hides one of so few drowns the others too"
         )
     if cohort > population:
         raise SettingError("population", f"expected at least the {cohort} devices of a round, found {population}")

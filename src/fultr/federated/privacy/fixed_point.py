@@ -30,7 +30,7 @@ MOST_DEVICES = 2**22
 """Vectors that can be added up: 2^22 x 2^40 = 2^62 fits 64 bits with a sign, so no sum wraps around."""
 
 MOST_NUMBERS = 2**22
-"""Of a block: the squares of so many numbers can be added up exactly."""
+"""Of a block: the squares of this many numbers can be added up exactly."""
 
 _HALF = 20  # bits of each half of a number below 2^40, whose squares add up in 64 bits
 _FACTOR = 22  # bits of the factor by which a block that is too long is shortened
@@ -94,7 +94,7 @@ class Block:
         return found
 
     def decoded(self, total: Int64s) -> NDArray[np.float64]:
-        """What so many units are."""
+        """What this many units are."""
         values: NDArray[np.float64] = np.ldexp(total.astype(np.float64), self._exponent)
         return values
 
@@ -179,7 +179,7 @@ class Layout:
         return np.concatenate(parts)
 
     def decoded(self, total: UInt64s, devices: int) -> Sums:
-        """The sum of so many devices' vectors, modulo 2^64, as arrays.
+        """The sum of this many devices' vectors, modulo 2^64, as arrays.
 
         Every number below 2^53 units is exact, others are rounded once. An error if no such sum can be that large.
         """

@@ -33,7 +33,7 @@ MOST_DEVICES = 10_000
 """Of a cohort."""
 
 FULL = 300
-"""Up to so many devices, all are neighbours; the more neighbours, the more of them may drop out or collude."""
+"""Up to this many devices, all are neighbours; the more neighbours, the more of them may drop out or collude."""
 
 DEGREE = 60
 """Neighbours of a device in a larger cohort."""
@@ -81,8 +81,8 @@ class Session:
         attempt: at this round, from 1.
         task: SHA-256 of the task's bytes.
         members: public keys of the cohort's devices, in the order of their numbers.
-        least: devices that must survive, beyond what the protocol itself needs: so many shares of noise must be in the
-            sum. It follows from the task.
+        least: devices that must survive, beyond what the protocol itself needs: this many shares of noise must be in
+            the sum. It follows from the task.
     """
 
     run: bytes

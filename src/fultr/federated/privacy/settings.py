@@ -50,14 +50,14 @@ class Privacy:
 
     mode: str = setting("correlated", "Noise of differential privacy.", choices=PRIVACY)
     epsilon: float | None = setting(
-        None, "Budget of a run with privacy.", above=0, most=100, zero="what the noise multiplier comes to"
+        None, "Budget of a run with privacy.", above=0, most=100, zero="follows from noise_multiplier"
     )
     noise_multiplier: float | None = setting(
-        None, "Noise, as a multiple of the largest norm of what a device sends.", above=0, zero="from epsilon"
+        None, "Noise, as a multiple of the largest norm of what a device sends.", above=0, zero="follows from epsilon"
     )
     delta: float | None = setting(None, "Delta of the budget.", above=0, below=1, zero="population ** -1.1")
     population: int | None = setting(
-        None, "Devices that could take part, N.", least=1, zero="the users of a fixed population"
+        None, "Devices that could take part, N.", least=1, zero="the users of a simulation's fixed population"
     )
     participations: int = setting(1, "Rounds that a device takes part in, at most.", least=1)
     rounds_apart: int = setting(1, "Rounds from one participation of a device to the next, at least.", least=1)
@@ -65,7 +65,7 @@ class Privacy:
         False, "Cohorts are drawn by Poisson sampling and never disclosed, which the budget counts on (gaussian)."
     )
     honest: int | None = setting(
-        None, "Devices of a cohort that are sure to add noise (distributed).", least=1, zero="nine tenths of it"
+        None, "Devices of a cohort that are relied on to add noise (distributed).", least=1, zero="nine tenths of it"
     )
     update_bound: float = setting(0.1, "Largest norm of an update, with privacy; longer ones are scaled down.", above=0)
     clip_quantile: float | None = setting(

@@ -1,4 +1,4 @@
-"""Shamir's secret sharing: so many shares of a secret give it back, one fewer say nothing about it.
+"""Shamir's secret sharing: enough shares of a secret give it back, one fewer says nothing about it.
 
 The field is that of the prime 2^255 - 19; a share is 32 bytes, whatever it holds. Randomness comes from `secrets`.
 """

@@ -40,7 +40,7 @@ class Stage(Protocol):
         """What clients send instead of `replies`, one row per client, each with random words of its own."""
 
     def server(self, state: Sums, total: Sums, clients: float, random: Randomness) -> tuple[Sums, Sums]:
-        """What the half knows then, and what the server works with instead of the total of so many clients."""
+        """What the half knows then, and what the server works with instead of the total of this many clients."""
 
 
 def stage_of(settings: StageSettings) -> Stage:
