@@ -322,7 +322,7 @@ def test_the_page_flags_rates_at_the_edge(page, tmp_path):
     write_report(bias(best=8), tmp_path, took="")
     flagged = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert flagged.count('<span class="edge">edge</span>') == 2 * 4 * 2
-    for answer in ("holds", "does not hold", "inconclusive"):
+    for answer in ("hold", "do not hold", "inconclusive"):
         assert f"2 {answer} at the grid&#39;s edge" in flagged
     assert "Tuned to its edge: FedIPS, γ\xa0=\xa02, FedAvg, γ\xa0=\xa02. Better rates may" in flagged
     assert '</span> holds</span> <span class="data">' not in flagged  # no badge says more than is known

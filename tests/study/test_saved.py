@@ -317,6 +317,104 @@ def test_other_data_of_the_same_name_are_refused(done, tmp_path):
         saved.add([replace(run, fingerprints=("other",))])
 
 
+def test_other_data_of_the_same_name_are_refused_before_any_work(done, tmp_path, monkeypatch, capsys):
+    folder, _ = done
+    saved = Saved.read(folder / "results", "small")
+    other = [replace(run, fingerprints=("other",)) for run in saved.runs.values()]
+    Saved(tmp_path / "results" / "small.parquet").add(other)
+    monkeypatch.setattr("fultr.study.store.perform_all", lambda *_, **__: pytest.fail("a run was done"))
+    options = ("--save", tmp_path / "results", "--out", tmp_path / "out", "--workers", 1)
+    assert fultr("reproduce", folder / "small.toml", *options) == 2
+    assert "has runs of other data called 'synthetic'" in capsys.readouterr().err
+
+
+def test_reports_and_damaged_files_beside_saved_runs_are_passed_over(done, tmp_path, monkeypatch, capsys):
+    folder, _ = done
+    shutil.copytree(folder / "results", tmp_path / "both")
+    (tmp_path / "both" / "broken.parquet").write_bytes(b"PAR1 nothing")
+    monkeypatch.setattr("fultr.study.store.perform_all", lambda *_, **__: pytest.fail("a run was done"))
+    for _ in range(2):  # the first writes a report, with a Parquet file of its own
+        options = ("--save", tmp_path / "both", "--out", tmp_path / "both", "--workers", 1)
+        assert fultr("reproduce", folder / "small.toml", *options) == 0
+    assert (tmp_path / "both" / "curves.parquet").exists()
+    capsys.readouterr()
+    shutil.copy(folder / "small.toml", tmp_path / "curves.toml")
+    assert fultr("reproduce", tmp_path / "curves.toml", *options) == 2
+    assert "the report there has a file curves.parquet, as this experiment would" in capsys.readouterr().err
+
+
+def test_runs_that_rates_are_chosen_by_are_saved_before_any_line_is_measured(done, tmp_path, capsys):
+    folder, _ = done
+    store, again = Store(folder / "out" / "runs"), Store(tmp_path / "out" / "runs")
+    again.folder.mkdir(parents=True)
+    of, source = experiment(folder), Source("synthetic")
+    [(_, settings), *_] = of.lines[0].candidates()
+    task = Task(settings, of.tuning_seeds[0], ("valid",), source, source.fingerprints())
+    shutil.copy(store.folder / f"{task.key}.json", again.folder)
+    options = ("--finished", "--save", tmp_path / "results", "--out", tmp_path / "out")
+    assert fultr("reproduce", folder / "small.toml", *options) == 2
+    assert "no finished runs of these experiments" in (said := capsys.readouterr().err)
+    assert f"; 1 that rates are chosen by are new in {tmp_path / 'results'}" in said
+    assert Saved.read(tmp_path / "results", "small").runs.keys() == {task.key}
+
+
+def test_rounds_in_which_nobody_searched_are_saved_and_read(tmp_path, capsys):
+    """With Poisson sampling of few users a cohort may be empty: then there is nothing that users were shown."""
+    (tmp_path / "few.toml").write_text(
+        "repeats = 2\n[settings]\nclients = 1\nusers = 10\nsampling = 'poisson'\nrounds = 10\nevaluate_every = 1\n"
+        "[[line]]\nname = 'few'\n",
+        encoding="utf-8",
+    )
+    options = ("--out", tmp_path / "out", "--json")
+    assert fultr("reproduce", tmp_path / "few.toml", "--save", tmp_path / "results", "--workers", 1, *options) == 0
+    told = json.loads(capsys.readouterr().out)["results"][0]["lines"]["few"]["final"]
+    saved = Saved.read(tmp_path / "results", "few").runs.values()
+    assert any(np.isnan(run.result.online["shown"]).any() for run in saved)
+    assert fultr("reproduce", tmp_path / "few.toml", "--from", tmp_path / "results", *options) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["lines"]["few"]["final"] == told
+
+
+def test_a_small_file_of_very_long_curves_is_refused_unread(tmp_path, capsys):
+    column = pa.array([np.zeros(6_000_000)], pa.list_(pa.float64()))
+    table = pa.table({"fingerprints": ["[]"], "settings": ["{}"], "seed": [0], "split": ["test"], "ndcg": column})
+    pq.write_table(table, tmp_path / "figure-1.parquet", compression="zstd")
+    assert (tmp_path / "figure-1.parquet").stat().st_size < 100_000
+    assert fultr("reproduce", "--from", tmp_path) == 2
+    assert "it holds 6,000,000 numbers, expected at most 5,000,000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ndcg": [0.1, 0.2, 0.3]},
+        {"ndcg": {}},
+        {"ndcg": {"test": [0.1, 0.2]}},
+        {"ndcg": {"test": [0.1, 0.2, 55.0]}},
+        {"ndcg": {"test": [0.1, float("nan"), 0.3]}},
+        {"rounds": [0, 3, float("inf")]},
+        {"online": {"x": [1]}},
+        {"online": {}},
+        {"platform": {"a": 1}, "rounds": None},
+        {"run": None},
+    ],
+)
+def test_the_run_of_a_damaged_file_is_none(change, done):
+    folder, _ = done
+    store, source = Store(folder / "out" / "runs"), Source("synthetic")
+    line = experiment(folder).lines[2]
+    task = Task(line.settings, experiment(folder).seeds[0], ("test",), source, source.fingerprints())
+    path = store.folder / f"{task.key}.json"
+    content = path.read_text(encoding="utf-8")
+    assert store.load(task) is not None
+    try:
+        path.write_text(json.dumps({**json.loads(content), **change}), encoding="utf-8")
+        assert store.load(task) is None
+        path.write_text("[" * 100_000, encoding="utf-8")
+        assert store.load(task) is None
+    finally:
+        path.write_text(content, encoding="utf-8")
+
+
 def test_what_cannot_be_read_is_one_line(tmp_path, done, capsys):
     folder, _ = done
     (tmp_path / "small.parquet").write_bytes(b"PAR1 nothing")
@@ -380,9 +478,14 @@ def test_files_without_platforms_and_digests_stay_readable(done, tmp_path):
     [
         ({"shown": None}, "what users were shown has no points, expected 2"),
         ({"shown": [0.1]}, "what users were shown has 1 points, expected 2"),
-        ({"ndcg": [0.1, float("nan"), 0.3]}, "its curve has a number that is not finite"),
-        ({"ndcg": [0.1, 0.3]}, "its parts do not fit together"),
-        ({"rounds": [0, 6], "ndcg": [0.1, 0.3], "shown": [0.1]}, "its curve has other rounds than that of run "),
+        ({"ndcg": [0.1, float("nan"), 0.3]}, "its NDCG is not from 0 to 1"),
+        ({"ndcg": [0.1, 0.3]}, "its curve has more rounds than values, or fewer"),
+        ({"ndcg": [0.1, 0.2, 55.0]}, "its NDCG is not from 0 to 1"),
+        ({"rounds": [0, 6, 3]}, "its curve has other rounds than its settings say"),
+        ({"settings": "[" * 100_000}, ""),
+        ({"data": "a\x1b[31mb"}, "its data have no name that can be printed: 'a?[31mb'"),
+        ({"data": ""}, "its data have no name that can be printed: ''"),
+        ({"rounds": [0, 6], "ndcg": [0.1, 0.3], "shown": [0.1]}, "its curve has 2 points, expected 3"),
         ({"seed": None}, "its parts do not fit together"),
         ({"settings": "{"}, "Expecting property name"),
         ({"split": b"t\xff"}, "'utf-8' codec can't decode"),
@@ -437,6 +540,7 @@ def test_a_run_takes_little_room(done):
         replace(
             run,
             seed=seed,
+            settings={**run.settings, "rounds": 500, "evaluate_every": 10},
             result=replace(
                 run.result,
                 rounds=np.arange(0, 501, 10),

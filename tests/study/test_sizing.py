@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fultr.study.experiment_files import packaged
+from fultr.study.experiment_files import packaged, parse_experiment
 from fultr.study.reproduce import expected
 from fultr.study.sizing import QUICK_DATA, QUICK_REPEATS, QUICK_ROUNDS, quick, resized
 from fultr.study.store import Source
@@ -30,6 +30,14 @@ def test_quick_experiments_have_all_lines_and_claims_and_their_settings():
                 "rounds", "evaluate_every", "decay_rounds", "linear_rounds", "tree_rounds", "estimate_decay", "clients",
             }  # fmt: skip
             assert all(set(values) <= set(dict(whole.grid)[name]) for name, values in line.thinned)
+
+
+def test_small_cohorts_stay_and_settings_without_a_number_of_rounds_too():
+    tuning = "[tuning]\nclient_rate = [0.1, 1]"
+    text = f"[settings]\nclients = 8\nusers = 8\n[[line]]\ndecay_rounds = 30\ntuned_at.decay_rounds = 0\n{tuning}"
+    small = resized(quick(parse_experiment(text, "mine")), rounds=20)
+    assert small.lines[0].settings.clients == 8
+    assert dict(small.lines[0].tuned_at) == {"decay_rounds": None}
 
 
 def test_lines_of_other_lengths_keep_their_ratio_to_most():

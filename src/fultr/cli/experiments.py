@@ -277,6 +277,7 @@ def _do(plan: Plan, *, as_json: bool, save: Path | None = None) -> None:
     """Do the experiments, write the report, print what was found."""
     from fultr.core.files import make_folder
     from fultr.study.figures import hues
+    from fultr.study.reproduce import check_savable
 
     for experiment in plan.experiments:
         hues(experiment)  # an unknown colour: better now than when hours are spent
@@ -284,6 +285,8 @@ def _do(plan: Plan, *, as_json: bool, save: Path | None = None) -> None:
         for experiment in plan.experiments:
             for source in plan.sources_of(experiment):
                 source.fingerprints()
+            if save is not None:
+                check_savable(experiment, plan, save)
     make_folder(plan.folder)
     if not as_json:
         announce(plan)
@@ -300,18 +303,19 @@ def _judge_finished(plan: Plan, *, as_json: bool, save: Path | None, unknown: Se
     from fultr.study.reproduce import save as save_runs
 
     with working("Judging and drawing"):
+        saved = {} if save is None else {one.name: save_runs(one, plan, save) for one in plan.experiments}
         outcomes = [outcome for experiment in plan.experiments for outcome in finished_outcomes(experiment, plan)]
         if not outcomes:
-            place = plan.saved if plan.from_saved else plan.folder
-            raise FultrError(f"{place}: no finished runs of these experiments with these settings")
+            place, new = plan.saved if plan.from_saved else plan.folder, sum(saved.values())
+            kept = f"; {new:,} that rates are chosen by are new in {save}" if new else ""
+            raise FultrError(f"{place}: no finished runs of these experiments with these settings{kept}")
         where = f"are from {plan.saved}" if plan.from_saved else "were in the store"
         notes = missing_runs(plan, outcomes)
         if plan.from_saved:
             notes += [*left_out(plan), *(f"Left out: {name}: give its TOML file, to judge it too" for name in unknown)]
         written = write_report(outcomes, plan.folder, took=f"Nothing was run: all runs {where}.", notes=notes)
-    if save is not None:
-        for experiment in plan.experiments:
-            say(f"{experiment.name}: {save_runs(experiment, plan, save):,} runs are new in {save}")
+    for name, new in saved.items():
+        say(f"{name}: {new:,} runs are new in {save}")
     _print_all(plan, outcomes, notes, written, as_json=as_json)
 
 

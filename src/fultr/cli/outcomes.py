@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from fultr.study.experiment import Outcome
     from fultr.study.reproduce import Plan, Progress
 
-_MARKS = {
-    "holds": ("✓", "green"),
-    "does not hold": ("✗", "red"),
-    "inconclusive": ("?", "yellow"),
-    "not run": ("–", "yellow"),
-}
+_COLOURS = {"yes": "green", "no": "red", "unsure": "yellow"}
 
 
 def took(progress: Progress, plan: Plan) -> str:
@@ -40,17 +35,17 @@ def took(progress: Progress, plan: Plan) -> str:
 
 def print_outcomes(outcomes: list[Outcome]) -> None:
     """The table of an experiment, and the verdicts on its claims."""
-    from fultr.study.summary import table
+    from fultr.study.summary import mark, table
 
     experiment = outcomes[0].experiment
     print_table(table(outcomes), title=experiment.title)
     for outcome in outcomes:
         where = f" [{outcome.data}]" if len(outcomes) > 1 else ""
         for verdict in outcome.verdicts():
-            mark, colour = _MARKS.get(verdict.conclusion, ("!", "yellow"))
-            plain = f"{mark} {verdict.conclusion}"
+            style, symbol = mark(verdict.conclusion)
+            plain = f"{symbol} {verdict.conclusion}"
             said = folded(f"{plain}: {verdict.claim.says}{where}", "  ")
-            click.echo(said.replace(plain, click.style(plain, fg=colour, bold=True), 1))
+            click.echo(said.replace(plain, click.style(plain, fg=_COLOURS[style], bold=True), 1))
             first = f"as the grid stands {verdict.answer}: " if verdict.edges else ""
             print(folded(f"    {first}{_told(verdict)}", "    "))
             if verdict.wider is not None:
@@ -76,10 +71,11 @@ def _told(verdict: Verdict) -> str:
 def tally(verdicts: list[Verdict]) -> str:
     """How many verdicts there are of each kind, and how many false ones to expect."""
     from fultr.study.statistics import expected_by_chance
+    from fultr.study.summary import MARKS
 
     counted = Counter(verdict.conclusion for verdict in verdicts)
-    plain = [answer for answer in _MARKS if counted[answer] or answer != "not run"]
-    counts = [f"{counted[answer]} × {answer}" for answer in (*plain, *sorted(counted.keys() - _MARKS.keys()))]
+    plain = [answer for answer in MARKS if counted[answer] or answer != "not run"]
+    counts = [f"{counted[answer]} × {answer}" for answer in (*plain, *sorted(counted.keys() - MARKS.keys()))]
     judged = sum(verdict.answer != "not run" for verdict in verdicts)
     chance = f"If none of them were true, about {expected_by_chance(judged)} would be said to hold."
     return f"Verdicts: {', '.join(counts)}. {chance if judged > 1 else ''}".rstrip()

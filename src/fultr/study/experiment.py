@@ -113,9 +113,12 @@ class Experiment:
             raise SettingError("line", "expected at least one")
         if not self.data:
             raise SettingError("data", "expected at least one data set")
-        for name in names:
-            if names.count(name) > 1:
-                raise SettingError("line", f"two lines are called {name!r}")
+        for kind, texts in (("data", self.data), ("line", names)):
+            twice = next((text for text, count in Counter(texts).items() if count > 1), None)
+            if twice is not None:
+                raise SettingError(kind, f"two {'lines' if kind == 'line' else 'data sets'} are called {twice!r}")
+        if "" in names:
+            raise SettingError("name", "expected a text, found an empty one")
 
     def repeat_seed(self, repeat: int) -> int:
         """The seed of a repeat; experiments with different seeds share none."""

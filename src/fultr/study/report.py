@@ -24,20 +24,26 @@ from fultr.study.claims import Verdict
 from fultr.study.experiment import RATES, Choice, Experiment, Line, Outcome, Panel
 from fultr.study.figures import draw, draw_panel, metric, panels_of, series
 from fultr.study.origins import Origin, machine, versions
+from fultr.study.saved import CURVES
 from fultr.study.statistics import Measured, estimate, expected_by_chance
-from fultr.study.summary import WIDER, effect_and_interval, markdown, more, repeats_of, span, table
+from fultr.study.summary import (
+    MARKS,
+    WIDER,
+    counted,
+    effect_and_interval,
+    mark,
+    markdown,
+    more,
+    repeats_of,
+    span,
+    table,
+)
 
 _RATES = tuple(name for names in RATES.values() for name in names)
 _RATE_NAMES = {
     "client_rate": Markup("client’s η<sub>l</sub>"),
     "server_rate": Markup("server’s η<sub>g</sub>"),
     "lambda_rate": "λLinear’s rate",
-}
-_BADGES = {  # for each answer: its style, its symbol, and the words that count one and several such claims
-    "holds": ("yes", "✓", "holds", "hold"),
-    "does not hold": ("no", "✗", "does not hold", "do not hold"),
-    "inconclusive": ("unsure", "?", "inconclusive", "inconclusive"),
-    "not run": ("unsure", "–", "not run", "not run"),
 }
 
 
@@ -63,7 +69,7 @@ def write_report(outcomes: Sequence[Outcome], folder: Path, *, took: str, notes:
         figure = draw(group)
         contents |= {f"figures/{name}.{kind}": rendered(figure, kind) for kind in ("pdf", "svg", "png")}
     contents["tuning.csv"] = _csv(_tuning(ordered))
-    contents["curves.parquet"] = _parquet(curves)
+    contents[f"{CURVES}.parquet"] = _parquet(curves)
     contents["curves.csv"] = _csv(zip(*([name, *values] for name, values in curves.items()), strict=True))
     contents["results.json"] = _json(results(ordered, notes))
     contents["summary.md"] = markdown(list(experiments.values()), notes).encode()
@@ -229,14 +235,11 @@ def _origins(outcomes: Sequence[Outcome]) -> list[str]:
     return [f"{runs:,} runs by {origin}" for origin, runs in counted.most_common()]
 
 
-def _counts(verdicts: Sequence[Verdict]) -> list[tuple[str, str, int, str]]:
-    """How many verdicts there are of each conclusion, in a fixed order, plain answers first."""
-    counted = Counter(verdict.conclusion for verdict in verdicts)
-    shown = []
-    for conclusion in sorted(counted, key=lambda c: (c not in _BADGES, list(_BADGES).index(c) if c in _BADGES else c)):
-        style, symbol, one, several = _BADGES.get(conclusion, ("unsure", "!", conclusion, conclusion))
-        shown.append((style, symbol, counted[conclusion], one if counted[conclusion] == 1 else several))
-    return shown
+def _counts(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str]]:
+    """How many verdicts there are of each conclusion, in a fixed order, plain answers first: style, symbol, words."""
+    numbers = Counter(verdict.conclusion for verdict in verdicts)
+    ordered = [*(answer for answer in MARKS if numbers[answer]), *sorted(numbers.keys() - MARKS.keys())]
+    return [(*mark(conclusion), counted(numbers[conclusion], conclusion)) for conclusion in ordered]
 
 
 def _lead(experiments: list[list[Outcome]]) -> str:
@@ -246,16 +249,15 @@ def _lead(experiments: list[list[Outcome]]) -> str:
     names = " and ".join(filter(None, (", ".join(data[:-1]), data[-1])))
     return (
         f"NDCG on the test queries of {names}. Number of repeats: {span(repeats)}; repeats differ in the sample of "
-        "queries that the logging policy was trained on, and in the users, their queries and their clicks."
+        "queries that the logging policy was trained on, and in the users, their queries and their clicks, not in the "
+        "test queries: how others would turn out, intervals do not cover."
         + (f" Learning rates were chosen on the validation queries of {more(chosen)}." if chosen else "")
         + (" Intervals do not cover how that choice turned out." if chosen else "")
     )
 
 
 def _verdict(data: str, verdict: Verdict) -> dict[str, Any]:
-    style, symbol, *_ = _BADGES[verdict.answer]
-    if verdict.conclusion not in (verdict.answer, f"{verdict.answer}, on a wider grid too"):
-        style, symbol = "unsure", "!"
+    style, symbol = mark(verdict.conclusion)
     effect, interval = effect_and_interval(verdict)
     p = verdict.p_value
     return {

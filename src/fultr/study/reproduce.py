@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -13,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from fultr.core.errors import FultrError
-from fultr.core.files import written_whole
+from fultr.core.files import locked, make_folder, written_whole
 from fultr.study.engine import cores, each_finished
 from fultr.study.experiment import Experiment, Line, Outcome
 from fultr.study.outcomes import measuring_tasks, outcome_of, runs_of
 from fultr.study.run import Result
-from fultr.study.saved import Saved, SavedRun, saved_experiments
+from fultr.study.saved import CURVES, Saved, SavedRun, saved_experiments
 from fultr.study.sharing import Costs, bundles
 from fultr.study.statistics import estimate
 from fultr.study.store import Source, Store, Task, do, run_key
@@ -110,7 +111,7 @@ class Plan:
     def lines_of(self, experiment: Experiment) -> list[Line]:
         """The lines of an experiment that are run."""
         patterns = self.lines or ("*",)
-        return [line for line in experiment.lines if any(fnmatchcase(line.name, pattern) for pattern in patterns)]
+        return [line for line in experiment.lines if any(line.name == p or fnmatchcase(line.name, p) for p in patterns)]
 
     def finished(self, experiment: Experiment) -> Lookup:
         """Looks for finished runs of an experiment: in the store, then among the saved ones.
@@ -136,11 +137,14 @@ class Plan:
         """Where runs of an experiment may have been saved: its own file first; when nothing is run, it alone."""
         if self.saved is None:
             return []
-        own = Saved.read(self.saved, experiment.name)
+        files = [Saved.read(self.saved, experiment.name)]
         if self.from_saved or not self.saved.is_dir():
-            return [own]
-        others = [name for name in saved_experiments(self.saved) if name != experiment.name]
-        return [own, *(Saved.read(self.saved, name) for name in others)]
+            return files
+        for name in saved_experiments(self.saved):
+            if name != experiment.name:
+                with suppress(FultrError):  # a damaged file of another experiment: its runs are done again
+                    files.append(Saved.read(self.saved, name))
+        return files
 
     @property
     def folder_of_saved(self) -> Path:
@@ -240,7 +244,18 @@ def save(experiment: Experiment, plan: Plan, folder: Path) -> int:
     """Add the finished runs of an experiment to the saved ones in a folder; how many are new there."""
     finished = plan.finished(experiment)
     runs = [run for source in plan.sources_of(experiment) for run in runs_of(experiment, source, finished)]
-    return Saved.read(folder, experiment.name).add(SavedRun.of(task, result) for task, result in runs)
+    make_folder(folder)
+    with locked(folder / ".lock"):
+        return Saved.read(folder, experiment.name).add(SavedRun.of(task, result) for task, result in runs)
+
+
+def check_savable(experiment: Experiment, plan: Plan, folder: Path) -> None:
+    """Refuse, before any work, a folder that the runs of an experiment could not be saved in."""
+    if folder.resolve() == plan.folder.resolve() and experiment.name == CURVES:
+        raise FultrError(f"--save {folder}: the report there has a file {CURVES}.parquet, as this experiment would")
+    saved = Saved.read(folder, experiment.name)
+    for source in plan.sources_of(experiment):
+        saved.check_data(str(source), source.fingerprints())
 
 
 def _perform(experiment: Experiment, plan: Plan, progress: Progress, tell: Callable[[], None]) -> None:

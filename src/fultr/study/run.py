@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,39 @@ class Result:
     ndcg: dict[str, Float64s]
     online: dict[str, Float64s] = field(default_factory=dict)
     origin: Origin = Origin()
+
+    def check(self, settings: Mapping[str, Any], *, last: bool = False) -> None:
+        """Raise ValueError if no run with these settings, flat as in a file, measures this.
+
+        Args:
+            settings: of the run.
+            last: only the last point of its curve is there.
+
+        >>> settings = {"algorithm": "federated", "rounds": 20, "evaluate_every": 10}
+        >>> shown = {"displayed": np.ones(2), "policy": np.ones(2)}
+        >>> Result(np.array([0, 10, 20]), {"test": np.array([0.4, 0.5, 0.6])}, shown).check(settings)
+        >>> Result(np.array([0, 10, 20]), {"test": np.array([0.4, 0.5, 6.0])}, shown).check(settings)
+        Traceback (most recent call last):
+        ValueError: its NDCG is not from 0 to 1
+        """
+        federated = settings["algorithm"] == "federated"
+        rounds, every = (settings["rounds"], settings["evaluate_every"]) if federated else (0, 1)
+        points = 1 if last else -(-rounds // every) + 1
+        if self.rounds.shape != (points,):
+            raise ValueError(f"its curve has {self.rounds.size} points, expected {points}")
+        if not np.array_equal(self.rounds, [rounds] if last else np.minimum(np.arange(points) * every, rounds)):
+            raise ValueError("its curve has other rounds than its settings say")
+        if any(values.shape != self.rounds.shape for values in self.ndcg.values()):
+            raise ValueError("its curve has more rounds than values, or fewer")
+        if not all((values >= 0).all() and (values <= 1 + 1e-9).all() for values in self.ndcg.values()):
+            raise ValueError("its NDCG is not from 0 to 1")
+        shown = points - 1 if federated and not last else None
+        found = {values.size for values in self.online.values()}
+        if found != (set() if shown is None else {shown}):
+            told = ", ".join(f"{size} points" for size in sorted(found)) or "no points"
+            raise ValueError(f"what users were shown has {told}, expected {'none' if shown is None else shown}")
+        if any(np.isinf(values).any() for values in self.online.values()):  # NaN: there were no impressions
+            raise ValueError("what users were shown has a number that is infinite")
 
 
 def train(

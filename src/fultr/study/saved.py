@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.core.files import make_folder, written_whole
 from fultr.study.origins import Origin
 from fultr.study.run import Result
@@ -45,6 +45,8 @@ _SCHEMA = pa.schema(
 _TEXTS = ["data", "fingerprints", "fultr", "settings", "split", "platform"]
 _CURVES = ("ndcg", "shown")
 _COUNTS = ["seed", "rounds.list.element"]
+CURVES = "curves"  # no name for an experiment: what a report calls a Parquet file of its own
+_MOST_NUMBERS = 5_000_000  # points of curves in a file: 100,000 runs of 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,13 @@ class SavedRun:
         shown = {"shown": online["displayed"] - online["policy"]} if online else {}
         short = Result(result.rounds[keep], {split: result.ndcg[split][keep]}, shown, result.origin)
         return cls(str(task.source), task.fingerprints, identity["settings"], task.seed, split, short)
+
+    def check(self) -> None:
+        """Raise ValueError if it is none that could have been finished, or whose data have no name to print."""
+        self.result.check(self.settings, last=self.split == "valid")
+        name = one_line(self.data)
+        if not name or name != self.data:
+            raise ValueError(f"its data have no name that can be printed: {name!r}")
 
     @cached_property
     def key(self) -> str:
@@ -107,26 +116,45 @@ class Saved:
 
     def add(self, runs: Iterable[SavedRun]) -> int:
         """Write these runs in addition to those that are there; how many are new."""
-        every = dict(self.runs)
-        prints = {run.data: run.fingerprints for run in every.values()}
+        every, prints = dict(self.runs), dict(self._prints)
         for run in runs:
-            if prints.setdefault(run.data, run.fingerprints) != run.fingerprints:
-                raise FultrError(
-                    f"{self.path}: has runs of other data called {run.data!r}; give the data another name "
-                    "(--data NAME=FOLDER), or remove the file"
-                )
+            self._same(run.data, prints.setdefault(run.data, run.fingerprints), run.fingerprints)
+            run.check()
             every[run.key] = run
         if every:
             make_folder(self.path.parent)
             _write(self.path, every)
         return len(every) - len(self.runs)
 
+    def check_data(self, name: str, fingerprints: tuple[str, ...]) -> None:
+        """Refuse data whose name other data have here."""
+        self._same(name, self._prints.get(name, fingerprints), fingerprints)
+
+    def _same(self, name: str, known: tuple[str, ...], found: tuple[str, ...]) -> None:
+        if known != found:
+            raise FultrError(
+                f"{self.path}: has runs of other data called {name!r}; give the data another name "
+                "(--data NAME=FOLDER), or remove the file"
+            )
+
+    @cached_property
+    def _prints(self) -> dict[str, tuple[str, ...]]:
+        return {run.data: run.fingerprints for run in self.runs.values()}
+
 
 def saved_experiments(folder: Path) -> list[str]:
-    """The experiments of which a folder has runs."""
+    """The experiments of which a folder has runs, and files that nothing can be said of, since they are damaged."""
     if not folder.is_dir():
         raise FultrError(f"{folder}: expected a folder of saved runs, found none")
-    return sorted(path.stem for path in folder.glob("*.parquet"))
+    return sorted(path.stem for path in folder.glob("*.parquet") if not _is_other(path))
+
+
+def _is_other(path: Path) -> bool:
+    """Is a file a Parquet file of something else, such as the curves of a report?"""
+    try:
+        return not {"fingerprints", "settings", "seed", "split"} <= set(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError, ValueError):
+        return False
 
 
 def _write(path: Path, runs: Mapping[str, SavedRun]) -> None:
@@ -173,24 +201,28 @@ def _digest(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
+def _length(lists: pa.ChunkedArray) -> int:
+    """How many numbers a column of lists has in all."""
+    return sum(len(chunk.flatten()) for chunk in lists.chunks)
+
+
 @lru_cache(maxsize=64)
 def _read(path: Path, state: tuple[int, ...]) -> Mapping[str, SavedRun]:
     """The runs of a file, which is read again when its state, from `stat`, is another."""
     try:
         table = pq.read_table(path, schema=_SCHEMA, page_checksum_verification=True)
+        numbers = max(_length(table.column(name)) for name in ("rounds", *_CURVES))
+        if numbers > _MOST_NUMBERS:  # a few bytes can stand for millions
+            raise ValueError(f"it holds {numbers:,} numbers, expected at most {_MOST_NUMBERS:,}")
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FultrError(f"{path}: cannot be read as saved runs: {str(error).splitlines()[0]}") from None
     runs: dict[str, SavedRun] = {}
-    alike: dict[tuple[Any, ...], tuple[int, SavedRun]] = {}  # runs that differ in their seed alone have the same points
     for number in range(table.num_rows):
         try:
             run = _run({name: table.column(name)[number].as_py() for name in _SCHEMA.names})
-            first, other = alike.setdefault((run.data, run.split, json.dumps(run.settings)), (number, run))
-            if not np.array_equal(run.result.rounds, other.result.rounds):
-                raise ValueError(f"its curve has other rounds than that of run {first}, which has the same settings")
             if run.key in runs:
                 raise ValueError("it is there twice")
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise FultrError(f"{path}: run {number}: cannot be read: {error}") from None
         runs[run.key] = run
     return runs
@@ -200,20 +232,16 @@ def _run(row: Mapping[str, Any]) -> SavedRun:
     if row["digest"] is not None and row["digest"] != _digest(row):
         raise ValueError("it is damaged: it is not what was written")
     prints, settings = _parsed(row["fingerprints"]), _parsed(row["settings"])
-    rounds, ndcg = np.array(row["rounds"], np.int64), np.array(row["ndcg"], np.float64)
-    shown = None if row["shown"] is None else np.array(row["shown"], np.float64)
-    whole = isinstance(prints, list) and isinstance(settings, dict) and rounds.shape == ndcg.shape
-    if not whole or not rounds.size or row["split"] not in ("test", "valid") or None in (row["seed"], row["data"]):
+    whole = isinstance(prints, list) and isinstance(settings, dict)
+    if not whole or row["split"] not in ("test", "valid") or None in (row["seed"], row["data"]):
         raise ValueError("its parts do not fit together")
-    if not all(np.isfinite(values).all() for values in (ndcg, shown) if values is not None):
-        raise ValueError("its curve has a number that is not finite")
-    wanted = rounds.size - 1 if (settings["algorithm"], row["split"]) == ("federated", "test") else None
-    if wanted != (None if shown is None else shown.size):
-        found = "no points" if shown is None else f"{shown.size} points"
-        raise ValueError(f"what users were shown has {found}, expected {wanted or 'none'}")
+    shown = {} if row["shown"] is None else {"shown": np.array(row["shown"], np.float64)}
     origin = Origin(row["fultr"] or "", row["platform"] or "")
-    result = Result(rounds, {row["split"]: ndcg}, {} if shown is None else {"shown": shown}, origin)
-    return SavedRun(row["data"], tuple(prints), settings, row["seed"], row["split"], result)
+    ndcg = {row["split"]: np.array(row["ndcg"], np.float64)}
+    result = Result(np.array(row["rounds"], np.int64), ndcg, shown, origin)
+    run = SavedRun(row["data"], tuple(prints), settings, row["seed"], row["split"], result)
+    run.check()
+    return run
 
 
 @lru_cache(maxsize=10_000)

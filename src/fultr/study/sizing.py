@@ -33,7 +33,7 @@ def resized(
     def of(line: Line) -> Line:
         flat = line.settings.relevant()
         changes = {name: max(1, flat[name] * wanted // usual) for name in _ROUNDS if flat.get(name)}
-        tuned_at = tuple((n, max(1, v * wanted // usual) if n in _ROUNDS else v) for n, v in line.tuned_at)
+        tuned_at = tuple((n, max(1, v * wanted // usual) if n in _ROUNDS and v else v) for n, v in line.tuned_at)
         settings = line.settings.but(changes) if wanted != usual else line.settings
         return replace(line, tuned_at=tuned_at, settings=settings)
 
@@ -50,7 +50,7 @@ def quick(experiment: Experiment) -> Experiment:
     """The experiment with all its lines and claims, but smaller: less to tune, smaller cohorts, no wider grids."""
 
     def clients(number: int) -> int:
-        return max(20, round(number * _QUICK_CLIENTS))
+        return min(number, max(20, round(number * _QUICK_CLIENTS)))
 
     def of(line: Line) -> Line:
         settings: RunSettings = line.settings

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -49,9 +49,12 @@ class Source:
     known: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        path = Path(self.where).expanduser()
-        if path.exists():  # other processes may have other working directories
-            object.__setattr__(self, "where", str(path.absolute()))
+        if self.known:
+            return
+        with suppress(OSError, RuntimeError, ValueError):  # no such user, or no path at all: `load` says so
+            path = Path(self.where).expanduser()
+            if path.exists():  # other processes may have other working directories
+                object.__setattr__(self, "where", str(path.absolute()))
 
     def __str__(self) -> str:
         return self.label or title_of(self.where)
@@ -138,9 +141,13 @@ class Store:
                 return None
             ndcg = {split: np.array(values, np.float64) for split, values in content["ndcg"].items()}
             online = {name: np.array(values, np.float64) for name, values in content["online"].items()}
-            origin = Origin(content["run"]["fultr"], content.get("platform", ""))
-            return Result(np.array(content["rounds"], np.int64), ndcg, online, origin)
-        except (OSError, ValueError, KeyError, TypeError):
+            origin = Origin(str(content["run"]["fultr"]), str(content.get("platform", "")))
+            result = Result(np.array(content["rounds"], np.int64), ndcg, online, origin)
+            if ndcg.keys() != set(task.splits) or (online and online.keys() != {"displayed", "policy"}):
+                return None
+            result.check(task.identity["settings"])
+            return result
+        except (OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
             return None  # the run of a damaged file is repeated
 
     def save(self, task: Task, result: Result) -> None:

@@ -11,6 +11,15 @@ from fultr.study.figures import metric
 from fultr.study.statistics import Measured, estimate, expected_by_chance
 
 WIDER = "wider grid"
+MARKS = {
+    "holds": ("yes", "✓"),
+    "does not hold": ("no", "✗"),
+    "inconclusive": ("unsure", "?"),
+    "not run": ("unsure", "–"),
+}
+"""For each answer, its style and its symbol."""
+
+_SEVERAL = {"holds": "hold", "does not hold": "do not hold", "depends": "depend"}
 _EFFECTS = {"NDCG": "{:+.4f}", "times": "{:.2f}", "of the way": "{:.0%}"}
 
 
@@ -37,6 +46,25 @@ def _cell(measured: Measured | None, experiment: Experiment) -> str:
     repeats = len(measured.ndcg)
     few = f" ({repeats} repeat{'s' if repeats > 1 else ''})" if repeats < experiment.repeats else ""
     return f"{estimate(measured.final)}{few}"
+
+
+def mark(conclusion: str) -> tuple[str, str]:
+    """The style and the symbol of a conclusion: those of its answer, unless a wider grid puts that in doubt.
+
+    >>> mark("holds, on a wider grid too"), mark("depends on the grid")
+    (('yes', '✓'), ('unsure', '!'))
+    """
+    return MARKS.get(conclusion.removesuffix(", on a wider grid too"), ("unsure", "!"))
+
+
+def counted(number: int, conclusion: str) -> str:
+    """How many verdicts have a conclusion, in words.
+
+    >>> counted(1, "does not hold"), counted(7, "does not hold, on a wider grid too")
+    ('1 does not hold', '7 do not hold, on a wider grid too')
+    """
+    several = next((f"{b}{conclusion.removeprefix(a)}" for a, b in _SEVERAL.items() if conclusion.startswith(a)), "")
+    return f"{number} {conclusion if number == 1 or not several else several}"
 
 
 def effect_and_interval(verdict: Verdict) -> tuple[str, str]:
@@ -68,7 +96,7 @@ def span(numbers: Sequence[int]) -> str:
 
 
 def more(repeats: Sequence[int]) -> str:
-    """So many repeats in addition, in words.
+    """This many repeats in addition, in words.
 
     >>> more([1]), more([1, 5])
     ('one more repeat', '1 to 5 more repeats')
@@ -124,5 +152,5 @@ def _in_figures(verdict: Verdict) -> str:
 
 def as_markdown(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells, the first of which is the heading, as a table."""
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(" ".join(cell.splitlines()).replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
