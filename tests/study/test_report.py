@@ -541,12 +541,17 @@ def test_against_a_setting_lines_that_differ_otherwise_too_stay_apart():
 
 def test_how_learning_starts_does_not_set_the_limits():
     outcome = bias()[0]
-    low, high = limits(outcome)
+    low, high = limits(outcome, against=False)
     late = [m.ndcg.mean(axis=0)[m.rounds >= 20] for m in outcome.lines.values() if m.rounds.size > 1]
     assert outcome.lines["rival"].ndcg[:, 0].max() < low < min(values.min() for values in late)
     assert high > outcome.lines["λLinear"].ndcg.max()
-    assert len({axes.get_ylim() for axes in draw([outcome]).axes}) == 1
-    assert draw_panel(outcome, outcome.experiment.panels[1]).axes[0].get_ylim() == limits(outcome)
+    kinds = [bool(panel.against) for panel in outcome.experiment.panels]
+    drawn = [axes.get_ylim() for axes in draw([outcome]).axes]
+    assert drawn == [limits(outcome, against=kind) for kind in kinds]
+    assert set(kinds) == {True, False}
+    numbered = [axes.yaxis.get_tick_params()["labelleft"] for axes in draw([outcome]).axes]
+    assert numbered == [i == 0 or kinds[i] != kinds[i - 1] for i in range(len(kinds))]  # wherever limits change
+    assert draw_panel(outcome, outcome.experiment.panels[1]).axes[0].get_ylim() == limits(outcome, against=False)
 
 
 def test_legends_cover_no_curve():

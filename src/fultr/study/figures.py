@@ -59,7 +59,7 @@ _AXES = {
 }
 # Inches: a panel's width and height; the room around it.
 _WIDE, _HIGH = 2.45, 1.95
-_LEFT, _GAP, _RIGHT, _FOOT, _ENTRY, _TITLE = 0.72, 0.3, 0.22, 0.52, 0.155, 0.17
+_LEFT, _GAP, _NUMBERS, _RIGHT, _FOOT, _ENTRY, _TITLE = 0.72, 0.3, 0.28, 0.22, 0.52, 0.155, 0.17
 _LARGER = 1.17  # type size of a single panel
 
 
@@ -189,7 +189,7 @@ def _scale(setting: str, values: list[Any]) -> tuple[Horizontal, dict[Any, float
     place = {value: float(value if numbers else i) for i, value in enumerate(values)}
     ordered = sorted(place, key=place.__getitem__)
     ticks = tuple(place[value] for value in ordered)
-    log = numbers and bool(ticks) and ticks[0] > 0 and (setting in ("clients", "users") or ticks[-1] >= 20 * ticks[0])
+    log = numbers and bool(ticks) and ticks[0] > 0 and (setting in ("clients", "users") or ticks[-1] >= 10 * ticks[0])
     names = tuple(f"{v:,}" if isinstance(v, int) else f"{v:g}" if isinstance(v, float) else f"{v}" for v in ordered)
     return Horizontal(_AXES.get(setting, setting.replace("_", " ")), log, ticks, names), place
 
@@ -216,15 +216,17 @@ def _mean_and_error(values: Float64s) -> tuple[Float64s, Float64s]:
     return mean, values.std(axis=0, ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.zeros_like(mean)
 
 
-def limits(outcome: Outcome) -> tuple[float, float]:
-    """Vertical limits of a row of panels: room for all but the first tenth of the rounds.
+def limits(outcome: Outcome, *, against: bool) -> tuple[float, float]:
+    """Vertical limits of a row's panels of one kind: curves, or what is drawn against a setting.
 
-    How learning ends matters more than how it starts.
+    Curves have room for all but the first tenth of the rounds: how learning ends matters more than how it starts.
     """
     values = []
     for panel in panels_of(outcome.experiment):
+        if bool(panel.against) != against:
+            continue
         for one in series(outcome, panel)[1]:
-            late = slice(None) if panel.against or not one.x.size else one.x >= one.x[-1] / 10
+            late = slice(None) if against or not one.x.size else one.x >= one.x[-1] / 10
             values += [(one.mean - one.error)[late], (one.mean + one.error)[late]]
     all_values = np.concatenate(values) if values else np.array([0.0, 1.0])
     margin = 0.05 * float(np.ptp(all_values)) + 0.002
@@ -248,8 +250,10 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
     shown = [max((series(outcome, panel)[1] for outcome in outcomes), key=len) for panel in panels]
     head = 0.12 + _TITLE * max(_title(panel).count("\n") + 1 for panel in panels)
     legend = 0.1 + _ENTRY * max(1, *(_legend_columns(entries)[1] for entries in shown))
-    left = _LEFT + 0.22  # the data set's name
-    wide = left + len(panels) * (_WIDE + _GAP) - _GAP + _RIGHT
+    named = [i == 0 or bool(panel.against) != bool(panels[i - 1].against) for i, panel in enumerate(panels)]
+    gaps = [_LEFT + 0.22, *(_GAP + (_NUMBERS if other else 0) for other in named[1:])]  # first the data set's name
+    lefts = [sum(gaps[: i + 1]) + i * _WIDE for i in range(len(panels))]
+    wide = lefts[-1] + _WIDE + _RIGHT
     high = head + rows * (_HIGH + _FOOT) + legend
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(wide, high))
@@ -257,11 +261,11 @@ def draw(outcomes: Sequence[Outcome]) -> Figure:
             bottom = high - head - row * (_HIGH + _FOOT) - _HIGH
             figure.text(0.1 / wide, (bottom + _HIGH / 2) / high, outcome.data, rotation=90, va="center", weight="bold")
             for column, panel in enumerate(panels):
-                at = left + column * (_WIDE + _GAP)
-                axes = figure.add_axes((at / wide, bottom / high, _WIDE / wide, _HIGH / high))
-                _fill(axes, outcome, panel, title=row == 0, first=column == 0)
+                at = lefts[column] / wide
+                axes = figure.add_axes((at, bottom / high, _WIDE / wide, _HIGH / high))
+                _fill(axes, outcome, panel, title=row == 0, numbers=named[column], label=column == 0)
                 if row == rows - 1:
-                    _legend(figure, shown[column], (at / wide, (bottom - _FOOT) / high))
+                    _legend(figure, shown[column], (at, (bottom - _FOOT) / high))
     return figure
 
 
@@ -275,7 +279,7 @@ def draw_panel(outcome: Outcome, panel: Panel) -> Figure:
     with mpl.rc_context({**STYLE, **{name: _LARGER * STYLE[name] for name in STYLE if name.endswith("size")}}):
         figure = Figure(figsize=(wide, high))
         axes = figure.add_axes((left / wide, bottom / high, _WIDE / wide, _HIGH / high))
-        _fill(axes, outcome, panel, title=True, first=True)
+        _fill(axes, outcome, panel, title=True, numbers=True, label=True)
         _legend(figure, entries, (left / wide, (bottom - foot) / high))
     return figure
 
@@ -284,11 +288,11 @@ def _title(panel: Panel) -> str:
     title = panel.title
     if panel.against and "last round" not in title.lower():
         title = f"{title}, after the last round".removeprefix(", ")
-    return textwrap.fill(title, 36)
+    return _wrapped(title, 36)
 
 
-def _fill(axes: Axes, outcome: Outcome, panel: Panel, *, title: bool, first: bool) -> None:
-    """Draw a panel; its title only in the first row, the label of the vertical axis only in the first column."""
+def _fill(axes: Axes, outcome: Outcome, panel: Panel, *, title: bool, numbers: bool, label: bool) -> None:
+    """Draw a panel, with or without a title, and numbers and a label at its vertical axis."""
     horizontal, entries = series(outcome, panel)
     for i, one in enumerate(entries):
         low, high = one.mean - one.error, one.mean + one.error
@@ -319,14 +323,13 @@ def _fill(axes: Axes, outcome: Outcome, panel: Panel, *, title: bool, first: boo
         axes.xaxis.set_major_locator(FixedLocator(horizontal.ticks))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_ticklabels(horizontal.names)
-    axes.set_ylim(*limits(outcome))
+    axes.set_ylim(*limits(outcome, against=bool(panel.against)))
     axes.set_xlabel(horizontal.label)
     if title:
         axes.set_title(_title(panel), loc="left")
-    if first:
+    if label:
         axes.set_ylabel(metric(outcome.experiment))
-    else:
-        axes.tick_params(labelleft=False)
+    axes.tick_params(labelleft=numbers)
 
 
 def _legend_columns(entries: Sequence[Series]) -> tuple[int, int]:
@@ -338,7 +341,12 @@ def _legend_columns(entries: Sequence[Series]) -> tuple[int, int]:
 
 
 def _entry(one: Series) -> str:
-    return textwrap.fill(one.name, 28)
+    return _wrapped(one.name, 28)
+
+
+def _wrapped(text: str, width: int) -> str:
+    """In lines of a width; a letter stays beside its value."""
+    return textwrap.fill(text.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"), width)
 
 
 def _legend(figure: Figure, entries: Sequence[Series], at: tuple[float, float]) -> None:
