@@ -41,6 +41,10 @@ def inspect(path: Path, fold: int, merge: bool, sentinel: tuple[str, ...], threa
     The numbers are compared with those published, where there are any. PATH is a folder with Yahoo LTRC set 1,
     Istella-S, MSLR-WEB, MQ2007/8, AOL4FOLTR or any train, vali and test files; or one LETOR file. Every line is
     checked.
+
+    \b
+    Example
+      fultr data inspect ~/data/MSLR-WEB10K
     """
     from fultr.data.inspection import inspect
 

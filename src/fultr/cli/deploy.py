@@ -39,8 +39,8 @@ def deploy() -> None:
       fultr device simulate --nodes 3 --dir fed
       fultr deploy start fed             the SuperLink (server) and the nodes
       fultr deploy train fed             the training; interrupted, it resumes
-      fultr deploy releases fed          what devices use: the first ranker, by itself
-      fultr deploy rollout fed           after another training: try it on some devices
+      fultr deploy releases fed          the first ranker is released by itself
+      fultr deploy rollout fed           try a later one on some devices
       fultr deploy promote fed           give it to all
       fultr deploy status fed            what is running, who answers
       fultr deploy report fed            a page about the rounds, fed/report.html
@@ -94,6 +94,10 @@ def start(folder: Path, patience: float) -> None:
 
     Waits until all nodes whose folders are in DIR are connected. What is running already is left alone: after a crash,
     start again.
+
+    \b
+    Example
+      fultr deploy start fed
     """
     _start(folder, patience)
 
@@ -220,7 +224,12 @@ def status(folder: Path, as_json: bool) -> None:
 @deploy.command()
 @_folder
 def stop(folder: Path) -> None:
-    """Stop what `fultr deploy start` started, and nothing else."""
+    """Stop what `fultr deploy start` started, and nothing else.
+
+    \b
+    Example
+      fultr deploy stop fed
+    """
     _stop(folder)
 
 
@@ -239,6 +248,10 @@ def register(folder: Path) -> None:
 
     The keys are in DIR/superlink/node-keys; nodes whose keys are no longer there are turned away for good. `start` does
     this too: this command is for a SuperLink that systemd runs.
+
+    \b
+    Example
+      fultr deploy register fed
     """
     from fultr.deploy.control import register_nodes
     from fultr.deploy.folder import load_deployment
@@ -263,6 +276,11 @@ def demo(folder: Path | None, nodes: int, rounds: int, seed: int) -> None:
     Simulated users fill the logs of some devices; each device is a process of its own, which connects over TLS and
     trains for some rounds; at the end, NDCG before and after. Takes two to three minutes. With DIR, everything is kept
     there.
+
+    \b
+    Examples
+      fultr deploy demo
+      fultr deploy demo demo-fed    keep it, and look around
     """
     import tempfile
 

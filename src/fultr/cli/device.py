@@ -124,7 +124,12 @@ def _log_paths(folder: Path, devices: int) -> list[Path]:
 @_LOG
 @json_option
 def show(log: Path, as_json: bool) -> None:
-    """Show what LOG holds: impressions, clicks, versions, dates, size."""
+    """Show what LOG holds: impressions, clicks, versions, dates, size.
+
+    \b
+    Example
+      fultr device show fed/nodes/node-1/device.db
+    """
     from fultr.device.log import DeviceLog
 
     with DeviceLog.open(log, retention=None) as opened:
@@ -166,6 +171,10 @@ def policy(node: Path | None, as_json: bool) -> None:
 
     NODE is a node.toml, or the folder that has one; without it, the defaults are shown. docs/device-log.md explains
     them.
+
+    \b
+    Example
+      fultr device policy fed/nodes/node-1
     """
     from fultr.core.settings import leaves
     from fultr.device.policy import DevicePolicy
@@ -245,6 +254,10 @@ def export(log: Path, out: Path | None, click_log: bool) -> None:
     """Write all that LOG holds as lines of JSON, for its user to read.
 
     As a click log, only impressions with the latest features are written; queries are called by their hash.
+
+    \b
+    Example
+      fultr device export search.db --out mine.jsonl
     """
     from fultr.device.log import DeviceLog
 
@@ -273,6 +286,10 @@ def import_(clicklog: Path, folder: Path, raw: bool, version: str, features: lis
     """Fill device logs from a click log, one for each user.
 
     CLICKLOG is what fultr estimate reads, with features; without users, it is the log of one device.
+
+    \b
+    Example
+      fultr device import clicks.tsv --dir logs
     """
     from fultr.clicks.files import read_click_log
     from fultr.device.conversion import fill_from_click_log
@@ -294,6 +311,11 @@ def forget(log: Path, query: str | None, before: str | None, everything: bool) -
     """Delete impressions from LOG, beyond recovery.
 
     One of the options says which.
+
+    \b
+    Examples
+      fultr device forget search.db --query "best pizza"
+      fultr device forget search.db --before 2026-01-31
     """
     from fultr.device.log import DeviceLog
 

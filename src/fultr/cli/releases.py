@@ -76,6 +76,11 @@ def promote(folder: Path, version: str | None) -> None:
     """Give a version to all devices.
 
     Without VERSION, the candidate of `fultr deploy rollout`; if nothing has been released yet, the latest version.
+
+    \b
+    Examples
+      fultr deploy promote fed
+      fultr deploy promote fed v0003
     """
     from fultr.deploy.release import promote
 
@@ -91,6 +96,11 @@ def rollback(folder: Path, version: str | None) -> None:
 
     Without VERSION, devices that use the candidate return to the stable version. With VERSION, which must have been
     stable before, all devices use that one.
+
+    \b
+    Examples
+      fultr deploy rollback fed
+      fultr deploy rollback fed v0003
     """
     from fultr.deploy.release import read_releases, rollback
 
@@ -112,6 +122,10 @@ def releases(folder: Path, as_json: bool) -> None:
 
     For each release: the version of all devices (stable), the one under trial (candidate) and the share of devices that
     use it, what led to it, and whether that was automatic.
+
+    \b
+    Example
+      fultr deploy releases fed
     """
     from fultr.deploy.release import read_releases
 

@@ -144,7 +144,12 @@ def _update(opened: Index) -> Changes:
 @_dir_option
 @json_option
 def find(query: str, why: bool, folder: Path | None, as_json: bool) -> None:
-    """Search for QUERY, and print the results, best first. Nothing is logged."""
+    """Search for QUERY, and print the results, best first. Nothing is logged.
+
+    \b
+    Example
+      fultr search find "tax return 2025" --why
+    """
     _check_installed()
     from fultr.app.home import Home
     from fultr.app.ranking import DISPLAYED, Finder, reasons
@@ -179,7 +184,12 @@ def find(query: str, why: bool, folder: Path | None, as_json: bool) -> None:
 @click.argument("folders", nargs=-1, required=True, type=PATH)
 @_dir_option
 def remove(folders: tuple[Path, ...], folder: Path | None) -> None:
-    """Take FOLDERS out of the index. The folders themselves stay as they are."""
+    """Take FOLDERS out of the index. The folders themselves stay as they are.
+
+    \b
+    Example
+      fultr search remove ~/Documents/old
+    """
     with _index(folder) as opened:
         for path in folders:
             if not opened.catalogue.remove_folder(str(path.resolve())):
@@ -193,7 +203,12 @@ def remove(folders: tuple[Path, ...], folder: Path | None) -> None:
 @_dir_option
 @json_option
 def status(problems: bool, folder: Path | None, as_json: bool) -> None:
-    """Show what is indexed."""
+    """Show what is indexed.
+
+    \b
+    Example
+      fultr search status --problems
+    """
     from fultr.app.readers import KINDS
     from fultr.app.text import shown
 

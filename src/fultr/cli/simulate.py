@@ -21,29 +21,62 @@ from fultr.cli.options import (
     threads_option,
 )
 from fultr.cli.stopping import resumable
+from fultr.clicks.settings import ClickModel, Sessions
 from fultr.core.errors import FultrError
 from fultr.core.settings import leaves
+from fultr.federated.combining import Aggregation, StageSettings
 from fultr.federated.privacy.settings import Privacy
-from fultr.federated.settings import Estimator
+from fultr.federated.settings import Estimator, LocalTraining, ServerOptimiser
+from fultr.rankers.model import ModelSettings
 from fultr.rankers.settings import LambdaLinear
-from fultr.study.settings import Adversaries, FiniteUsers, RunSettings
+from fultr.study.settings import Adversaries, FiniteUsers, PolicySettings, RunSettings, Showing
 
 if TYPE_CHECKING:
     from fultr.data.ranking import Splits
     from fultr.study.course import Simulation
 
-_SIMULATED = setting_names(
-    RunSettings,
+_WANTED = (
     *("propensity", "gamma", "gamma_sd", "clients", "rounds", "queries", "clicks", "displayed"),
     *("client_rate", "server_rate", "server"),
-    without=("algorithm", "k", *leaves(LambdaLinear)),
 )
+_SIMULATED = setting_names(RunSettings, *_WANTED, without=("algorithm", "k", *leaves(LambdaLinear)))
 """The settings that `fultr simulate` has options for: the most wanted first."""
 
+_SECTIONS: dict[str, tuple[str | type, ...]] = {
+    "Users and their clicks": (FiniteUsers, ClickModel, Sessions),
+    "What users are shown": ("policies", PolicySettings, Showing),
+    "Training on a client": (LocalTraining, "pairs", "initial"),
+    "Estimated propensities": (Estimator,),
+    "Server": (ServerOptimiser, "average_over", Aggregation),
+    "Ranker": ("model", ModelSettings),
+    "Privacy": (StageSettings, "secure_sums", "dropouts"),
+    "Adversaries": ("adversaries", Adversaries),
+    "Reading LETOR files": ("fold", "merge", "sentinel"),
+}
 _LONG = 60  # seconds, from which on it is said beforehand how long a run takes
 
 
-@click.command()
+class _Sectioned(click.Command):
+    """A command whose help has headings among its options: there are too many for one list."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what is no setting and what is most wanted first, then each section."""
+        places: dict[str, str] = {}
+        for title, parts in _SECTIONS.items():
+            for part in parts:
+                places |= dict.fromkeys([part] if isinstance(part, str) else leaves(part), title)
+        places |= dict.fromkeys(_WANTED, "Options")
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Options", *_SECTIONS)}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                rows[places.get(param.name or "", "Options")].append(record)
+        for title, records in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+@click.command(cls=_Sectioned)
 @click.option("--data", default="synthetic", show_default=True, help=DATA_HELP)
 @click.option("--recommended", is_flag=True, help="Begin with the recommended settings instead of the paper's; "
               "with the other options, change them.")  # fmt: skip

@@ -71,7 +71,9 @@ class LocalTraining:
     metric: Literal["rank", "dcg"] = setting("rank", "Additive metric that the loss bounds.")
     clip: float | None = setting(None, "Largest weight of a click.", above=0, zero="no limit")
     epochs: int = setting(1, "Passes of a client over its log.", least=1)
-    credit: str = setting("ips", "What a click is worth: 1 / propensity (ips), 1 (none), and others.", choices=CREDITS)
+    credit: str = setting(
+        "ips", "What a click is worth: 1 / propensity (ips), 1 (none); others: docs/learning-more.md.", choices=CREDITS
+    )
     clip_rule: str = setting("given", "The clip is as given, or chosen from the clients' sums.", choices=CLIP_RULES)
     credit_other: tuple[float, ...] = setting(
         (0.1,),

@@ -20,6 +20,7 @@ _USUAL = ("round", "beside", "estimate", "refresh", "evaluate", "read", "device"
 @click.argument(
     "what",
     nargs=-1,
+    metavar="[BENCHMARK]...",
     type=click.Choice([*_USUAL, "models", "search", "privacy", "flower", "deployment", "scale", "practitioner"]),
 )
 @click.option("--data", multiple=True, metavar="NAME[=FOLDER]",
@@ -33,7 +34,7 @@ _USUAL = ("round", "beside", "estimate", "refresh", "evaluate", "read", "device"
 @click.option(
     "--repeats", default=5, show_default=True, type=click.IntRange(min=1), help="practitioner: logs of each kind."
 )
-@click.option("--tuned", is_flag=True, help="practitioner: also other software whose settings are chosen.")
+@click.option("--tuned", is_flag=True, help="practitioner: also tune the other software.")
 @click.option("--lines", type=PATH, default=Path("practitioner.jsonl"), show_default=True,
               help="practitioner: measurements so far; the same command resumes.")  # fmt: skip
 @click.option("--report", type=PATH, metavar="FOLDER",
