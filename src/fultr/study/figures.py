@@ -56,6 +56,7 @@ _AXES = {
     "policy_rate": "logging policy's learning rate",
     "policy_fraction": "logging policy's share of queries",
     "other_click": "P(click | irrelevant, examined)",
+    "epsilon": "ε per device, for all rounds",
 }
 # Inches: a panel's width and height; the room around it.
 _WIDE, _HIGH = 2.45, 1.95
@@ -159,7 +160,8 @@ def _level(name: str, hue: str, measured: Measured, colour: str, index: int = 0)
 def _against(outcome: Outcome, setting: str, families: dict[str, list[str]]) -> tuple[Horizontal, list[Series]]:
     """NDCG after the last round against a setting: a series for the lines of each hue."""
     settings = {line.name: line.settings.relevant() for line in outcome.experiment.lines}
-    moving = [name for names in families.values() for name in names if setting in settings[name]]
+    every = [name for names in families.values() for name in names]
+    moving = [name for name in every if settings[name].get(setting) is not None]
     axis, place = _scale(setting, list(dict.fromkeys(settings[name][setting] for name in moving)))
     at = {name: place[settings[name][setting]] for name in moving}
     shown: list[Series] = []
