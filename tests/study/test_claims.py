@@ -385,7 +385,7 @@ def test_reaching_is_judged_where_the_other_arrives_at_its_end():
     assert verdict.detail.endswith(said)
     half = judge(claim("reaches-sooner", "a", "b", margin=0.5), lines)
     assert (half.answer, half.effect) == ("does not hold", pytest.approx(0.4 + 0.12 * 0.49 - 0.498))
-    same = judge(claim("reaches-sooner", "b", "b"), lines)
+    same = judge(claim("reaches-sooner", "b2", "b"), lines | {"b2": lines["b"]})
     assert (same.answer, same.effect) == ("does not hold", 0)
 
 

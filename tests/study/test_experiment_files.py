@@ -93,6 +93,50 @@ def test_lines_expand_and_are_tuned_as_declared():
     assert mine.data == ("synthetic", "folder/MQ2007")
 
 
+SELF = """
+[[line]]
+name = "A"
+
+[[line]]
+name = "B"
+
+[[claim]]
+says = "so it is"
+kind = "{kind}"
+lines = ["{lines}"]
+than = [{than}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "than", "expected"),
+    [
+        ("ends-above", "A", '"*"', (("A",), ("B",))),
+        ("ends-above", "A*", '"*"', (("A",), ("B",))),
+        ("fluctuates-more", "*", '"B"', (("A",), ("B",))),
+        ("matters-more", "*", '"B", "*"', (("A", "B"), ("B", "A"))),  # shares lines by its nature
+    ],
+)
+def test_a_pattern_does_not_stand_for_the_line_that_it_is_compared_with(kind, lines, than, expected):
+    (claim,) = parse_experiment(SELF.format(kind=kind, lines=lines, than=than), "self").claims
+    assert (claim.lines, claim.than) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "than", "says"),
+    [
+        ("A", '"A"', 'self:12: than: expected other lines than the claim\'s own, found the text "A"'),
+        ("A", '"*", "A"', 'self:12: than: expected other lines than the claim\'s own, found the text "A"'),
+        ("A", '"A*"', "self:12: than: there is no other line 'A*'; there are B"),
+        ("*", '"*"', "self:12: than: there is no other line '*'; there are none"),
+    ],
+)
+def test_a_line_is_not_compared_with_itself(lines, than, says):
+    with pytest.raises(FultrError) as error:
+        parse_experiment(SELF.format(kind="ends-above", lines=lines, than=than), "self")
+    assert str(error.value) == says
+
+
 def test_resizing_keeps_the_ratio_of_rounds():
     mine = resized(parse_experiment(GOOD, "mine"), rounds=10, repeats=2)
     first = mine.lines[0]

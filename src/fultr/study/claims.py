@@ -62,6 +62,9 @@ class Claim:
             raise SettingError("since", f"expected none for a claim of kind {self.kind}, found {found}")
         if self.since is not None:
             check_number("since", self.since, least=0, below=1)
+        for name in () if kind.shares else self.lines:
+            if name in self.than:
+                raise SettingError("than", f"expected other lines than the claim's own, found {written(name)}")
 
 
 @dataclass(frozen=True)
@@ -144,6 +147,7 @@ class Kind:
         since: the default, None if the kind does not use it.
         unit: of the effect.
         test: in words.
+        shares: may `lines` and `than` have lines in common?
 
     >>> KINDS["gains-little"].does
     'The line ends less than `margin` above the other.'
@@ -157,6 +161,7 @@ class Kind:
     since: float | None = None
     unit: str = "NDCG"
     test: str = "paired t test"
+    shares: bool = False
 
     @property
     def does(self) -> str:
@@ -383,13 +388,13 @@ KINDS = {
     "goes-part": Kind(_goes_part, 0.8, than=(2, 2), unit="of the way", test="Fieller's interval, paired,"),
     "keeps-growing": Kind(_keeps_growing, 0.001, than=(0, 0), since=0.5, test="paired t test against the margin"),
     "grows-less": Kind(_grows_less, _LITTLE, since=0.5),
-    "drops-less": Kind(_drops_less, _LITTLE, lines=(2, math.inf), than=(2, math.inf)),
+    "drops-less": Kind(_drops_less, _LITTLE, lines=(2, math.inf), than=(2, math.inf), shares=True),
     "fluctuates-more": Kind(
         _fluctuates_more, 1.1, (1, math.inf), (1, 1), (1.0, 100.0), 0.5, "times", "paired t test of log ratios"
     ),
     "crosses": Kind(_crosses, _LITTLE, since=0.2),
     "reaches-sooner": Kind(_reaches_sooner, 1.0, test="paired t tests at the other's earliest and latest arrival"),
-    "matters-more": Kind(_matters_more, _LITTLE, lines=(2, 2), than=(2, 2)),
+    "matters-more": Kind(_matters_more, _LITTLE, lines=(2, 2), than=(2, 2), shares=True),
     "shows-no-worse": Kind(_shows_no_worse, 0.005, than=(0, 0), test="paired t test of the worst round"),
 }
 """The kinds of claims. Unless stated otherwise, a difference that is surely less than `margin` is too small to matter,

@@ -16,7 +16,7 @@ from fultr.core.checks import SettingError, UnknownNameError, written
 from fultr.core.errors import FultrError, one_line
 from fultr.core.settings import Leaf, flatten, leaves
 from fultr.core.toml import line_of, parse_toml, read_text
-from fultr.study.claims import Claim
+from fultr.study.claims import KINDS, Claim
 from fultr.study.experiment import RATES, Experiment, Line, Panel
 from fultr.study.settings import RunSettings
 
@@ -177,18 +177,26 @@ class _Reader:
         self._known(entry, tuple(field.name for field in fields(Claim)), "claim", index)
         for key in ("says", "kind"):
             self._typed(entry.get(key), str, "a text", key, "claim", index)
-        chosen = {key: self._matching(entry.get(key, []), names, key, "claim", index) for key in ("lines", "than")}
-        return self._made(lambda: Claim(**{**entry, **chosen}), "claim", index)
+        kind, than = KINDS.get(entry["kind"]), entry.get("than", [])
+        self._texts(than, "than", "claim", index)
+        alone = kind is not None and not kind.shares  # a pattern does not stand for the line that is compared
+        lines = self._matching(entry.get("lines", []), names, "lines", "claim", index, than if alone else ())
+        than = self._matching(than, names, "than", "claim", index, lines if alone else ())
+        return self._made(lambda: Claim(**{**entry, "lines": lines, "than": than}), "claim", index)
 
-    def _matching(self, patterns: Any, names: list[str], key: str, table: str, index: int) -> tuple[str, ...]:
-        """The lines with the given names, in which * stands for anything."""
+    def _matching(
+        self, patterns: Any, names: list[str], key: str, table: str, index: int, without: Iterable[str] = ()
+    ) -> tuple[str, ...]:
+        """The lines with the given names, in which * stands for anything but the names in `without`."""
         self._texts(patterns, key, table, index)
         found: list[str] = []
+        others = [name for name in names if name not in without]
         for pattern in patterns:
-            matches = [pattern] if pattern in names else [name for name in names if fnmatchcase(name, pattern)]
+            matches = [pattern] if pattern in names else [name for name in others if fnmatchcase(name, pattern)]
             if not matches:
-                there = one_line(", ".join(names), 800)
-                raise self._error(f"{key}: there is no line {pattern[:60]!r}; there are {there}", key, table, index)
+                there = one_line(", ".join(others), 800) or "none"
+                other = "other line" if len(others) < len(names) else "line"
+                raise self._error(f"{key}: there is no {other} {pattern[:60]!r}; there are {there}", key, table, index)
             found += [name for name in matches if name not in found]
         return tuple(found)
 
