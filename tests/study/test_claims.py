@@ -18,6 +18,7 @@ from fultr.study.statistics import Estimate, Measured, estimate, fieller, fluctu
 UNSURE = "inconclusive"
 ROUNDS = np.arange(0, 501, 50)  # 11 points
 SHARE = ROUNDS / 500
+FINE = np.arange(0, 501, 25)  # 11 points from the middle on
 SIGNS = np.array([-1.0, 1.0] * 5)  # noise over 10 repeats, of mean 0 and standard error 1/3
 NOISE = {"sure": 0.001 * SIGNS, "unsure": 0.3 * SIGNS, "exact": 0 * SIGNS, "single": np.zeros(1)}
 
@@ -48,7 +49,7 @@ def claim(kind: str, lines: str, than: str = "", **more: float) -> Claim:
 def zigzag(size: float, noise: np.ndarray) -> Measured:
     """A parabola with alternating noise, whose size varies by repeats."""
     sizes = size * np.exp(noise)
-    return Measured(ROUNDS, 0.5 + 0.1 * SHARE + sizes[:, None] * (-1.0) ** np.arange(ROUNDS.size))
+    return Measured(FINE, 0.5 + 0.1 * (FINE / 500) ** 2 + sizes[:, None] * (-1.0) ** np.arange(FINE.size))
 
 
 def shown(difference: np.ndarray, noise: np.ndarray) -> Measured:
@@ -156,7 +157,7 @@ def test_answers(kind, noise):
 def test_lines_compared_with_their_equals(kind, repeats):
     """A line is not above, nor sooner, nor noisier than itself; two repeats tell, one never does."""
     made, right, _ = MADE[kind]
-    same = Measured(ROUNDS, np.tile(RISE, (repeats, 1)) + np.linspace(0, 0.1, repeats)[:, None])
+    same = Measured(FINE, np.tile(0.4 + 0.1 * FINE / 500, (repeats, 1)) + np.linspace(0, 0.1, repeats)[:, None])
     verdict = judge(made, dict.fromkeys(right(np.zeros(repeats)), same))
     unsure = dict.fromkeys(("goes-part", "shows-no-worse"), UNSURE)  # without a gap; without anything shown
     expected = {"gains-little": "holds", "keeps-growing": "holds", **unsure}.get(kind, "does not hold")
@@ -199,7 +200,8 @@ def test_paired_intervals_and_p_values_are_scipys(random_finals):
     }  # grows by 2a, then a - .5
     verdict = judge(claim("keeps-growing", "a", margin=0.01), later)
     against_scipy(verdict, a - 0.5, 0.01)
-    against_scipy(judge(claim("grows-less", "a", "d", since=0.1), curves), d / 2 - a / 2)
+    verdict = judge(claim("grows-less", "a", "d", since=0.1), curves)  # from the first point after 10%, round 5
+    against_scipy(verdict, (d - d / 3) - (a - a / 3))
 
 
 def test_an_estimate_is_scipys():
@@ -326,8 +328,10 @@ def test_fluctuation_is_the_noise_and_ignores_the_trend():
     squares = fluctuation(rounds, trend + rng.normal(0, sigma, (repeats, rounds.size))) ** 2
     assert abs(squares.mean() - sigma**2) < 4 * squares.std(ddof=1) / math.sqrt(repeats)
     even = rng.normal(0, 1, (1, 9))
-    expected = math.sqrt((np.diff(even, 2) ** 2).mean() / 6)
+    expected = math.sqrt((np.diff(even, 3) ** 2).mean() / 20)
     assert fluctuation(np.arange(9), even)[0] == pytest.approx(expected)
+    uneven = np.array([0, 1, 5, 7, 20])
+    assert fluctuation(uneven, (0.3 - 0.2 * uneven + 0.1 * uneven**2)[None])[0] < 1e-12  # a parabola leaves nothing
 
 
 def test_fluctuations_as_a_ratio():
@@ -343,7 +347,7 @@ def test_fluctuations_as_a_ratio():
 
 
 def test_curves_that_do_not_fluctuate():
-    still, noisy = curve(np.full(11, 0.5), NOISE["sure"]), zigzag(0.002, NOISE["sure"])
+    still, noisy = curve(np.full(21, 0.5), NOISE["sure"], FINE), zigzag(0.002, NOISE["sure"])
     assert judge(claim("fluctuates-more", "a", "b"), {"a": still, "b": still}).answer == "does not hold"
     assert judge(claim("fluctuates-more", "a", "b"), {"a": noisy, "b": still}).answer == "holds"
     assert judge(claim("fluctuates-more", "a", "b"), {"a": still, "b": noisy}).answer == "does not hold"
@@ -468,13 +472,19 @@ def test_a_difference_surely_below_the_margin_does_not_hold_even_if_it_is_surely
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.claim.kind}: {case.about}")
 def test_how_often_claims_are_said_to_hold(case):
-    """A false one in at most 5% of 1,000 trials; a true one more often with more repeats, and mostly with 30."""
-    few, more, many = (case.rate(repeats, 1000) for repeats in (3, 10, 30))
+    """A false one in at most 5% of 1,000 trials; a true one more often with more repeats, and mostly with 30.
+
+    A true one is said not to hold in at most 5%, too. Where repeats are not normal, t intervals do not promise this.
+    """
+    (few, more, many), refuted = zip(*(case.rates(repeats, 1000) for repeats in (3, 10, 30)), strict=True)
     if case.true:
-        assert few < more or more == 1
-        assert many >= 0.7  # 3 standard errors below 75%, the lowest power of the table
+        assert max(refuted) <= 0.05  # 5 standard errors above 2.5%
+        assert case.hard or few < more or more == 1
+        assert case.hard or many >= 0.7  # 3 standard errors below 75%, the lowest power of the table
+    elif case.uneven:
+        assert max(few, more) > 0.05
     else:
-        assert max(few, more, many) <= 0.05  # 5 standard errors above 2.5%
+        assert max(few, more, many) <= 0.05
 
 
 @pytest.mark.parametrize(

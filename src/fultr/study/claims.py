@@ -15,13 +15,12 @@ import numpy as np
 
 from fultr.core.checks import SettingError, check_choice, check_number, written
 from fultr.core.errors import FultrError
-from fultr.study.differences import Answer, Difference, answer_of, least_of
+from fultr.study.differences import Answer, Difference, answer_of, in_words, least_of
 from fultr.study.statistics import Estimate, Measured, arrivals, estimate, exact, fieller, fluctuation, reached
-from fultr.study.stretches import InconclusiveError, Lines, common, growth, halves
+from fultr.study.stretches import InconclusiveError, Lines, common, halves, judged_pages
 
 _NAN = float("nan")
 _STILL = 1e-6  # a smaller fluctuation of NDCG is none; keeps ratios of fluctuations finite
-_FORMATS = {"NDCG": "+.4f", "times": ".2f", "of the way": ".0%"}
 
 
 @dataclass(frozen=True)
@@ -198,16 +197,20 @@ def judge(claim: Claim, lines: Lines) -> Verdict:
 
 
 def _verdict(
-    claim: Claim, answer: Answer, numbers: tuple[float, float, float], p: float, repeats: int, lead: str, tail: str = ""
+    claim: Claim,
+    answer: Answer,
+    numbers: tuple[float, float, float],
+    found: Estimate,
+    lead: str,
+    tail: str = "",
+    tested: bool = True,
 ) -> Verdict:
-    """A verdict with its figures in words; `numbers` are the effect and the ends of its interval."""
-    kind = KINDS[claim.kind]
-    effect, low, high = (
-        format(number, _FORMATS[kind.unit]).replace("inf%", "∞").replace("inf", "∞") for number in numbers
-    )
-    interval = "no interval" if math.isnan(numbers[1]) else f"95% interval {low} to {high}"
-    detail = f"{lead} {effect} {kind.unit} ({interval}{'' if math.isnan(p) else f', p = {p:.2g}'}){tail}."
-    test = f"{kind.test} over {repeats} repeats" if repeats > 1 else "none: a single repeat"
+    """A verdict; `numbers` are the effect and the ends of its interval, and come from what was `found`."""
+    kind, p = KINDS[claim.kind], found.p_value if tested else _NAN
+    detail = f"{lead} {in_words(numbers, kind.unit, p)}{tail}."
+    if found.is_skewed:
+        detail += f" Repeats differ very unevenly (skewness {found.skewness:+.1f}): the interval may be far from 95%."
+    test = f"{kind.test} over {found.repeats} repeats" if found.repeats > 1 else "none: a single repeat"
     return Verdict(claim, answer, *numbers, kind.unit, test, p, detail)
 
 
@@ -226,10 +229,10 @@ def _beyond(excess: Estimate, margin: float) -> tuple[float, float, float]:
 
 
 def _greater(claim: Claim, differences: Sequence[Difference], tail: str = "") -> Verdict:
-    answer, one, least = least_of(differences)
+    answer, one, least, reserve = least_of(differences)
     if answer == "does not hold" and least.interval[1] > 0:
         tail = f", less than the {one.matters:g} that would matter{tail}"
-    return _verdict(claim, answer, (least.mean, *least.interval), least.p_value, least.repeats, f"{one.what} is", tail)
+    return _verdict(claim, answer, (least.mean, *least.interval), least, f"{one.what} is", tail + reserve)
 
 
 def _ends_above(claim: Claim, lines: Lines) -> Verdict:
@@ -250,16 +253,17 @@ def _keeps_growing(claim: Claim, lines: Lines) -> Verdict:
         )
         for first, last in halves(name, lines, _since(claim))
     ]
-    answer, one, least = least_of(gains)
-    numbers, tail = _beyond(least, margin), f"; more than {margin:g} counts as growth"
-    return _verdict(claim, answer, numbers, least.p_value, least.repeats, f"{one.what} is", tail)
+    answer, one, least, reserve = least_of(gains)
+    numbers, tail = _beyond(least, margin), f"; more than {margin:g} counts as growth{reserve}"
+    return _verdict(claim, answer, numbers, least, f"{one.what} is", tail)
 
 
 def _grows_less(claim: Claim, lines: Lines) -> Verdict:
-    """The line grows less than the other from `since` to the end."""
+    """The line grows less than the other from `since` to the end, between rounds at which both were measured."""
     name, other = claim.lines[0], claim.than[0]
-    less, more = (growth(one, lines, _since(claim)) for one in (name, other))
-    what = f"{other}'s growth since {_since(claim):.0%} of the rounds minus {name}'s"
+    rounds, curves = common((name, other), lines, _since(claim), needed=2)
+    less, more = (curve[:, -1] - curve[:, 0] for curve in curves)
+    what = f"{other}'s growth from round {rounds[0]} to {rounds[-1]} minus {name}'s"
     tail = f"; the two are {more.mean():+.4f} and {less.mean():+.4f}"
     return _greater(claim, [Difference(what, more - less, _margin(claim))], tail)
 
@@ -289,15 +293,14 @@ def _matters_more(claim: Claim, lines: Lines) -> Verdict:
 
 def _fluctuates_more(claim: Claim, lines: Lines) -> Verdict:
     """Each of the lines is noisier than the other from `since` on, by a factor of at least `margin` to matter."""
-    rounds, curves = common((*claim.lines, *claim.than), lines, _since(claim), needed=3)
+    rounds, curves = common((*claim.lines, *claim.than), lines, _since(claim), _FOR_NOISE)
     *logs, base = (np.log(np.maximum(fluctuation(rounds, curve), _STILL)) for curve in curves)
     matters = math.log(_margin(claim))
-    answer, one, least = least_of(
-        [Difference(n, log - base, matters) for n, log in zip(claim.lines, logs, strict=True)]
-    )
+    differences = [Difference(n, log - base, matters) for n, log in zip(claim.lines, logs, strict=True)]
+    answer, one, least, reserve = least_of(differences)
     effect, low, high = np.exp([least.mean, *least.interval]).tolist()
-    tail = f" as much as {claim.than[0]} from round {rounds[0]} on"
-    return _verdict(claim, answer, (effect, low, high), least.p_value, least.repeats, f"{one.what} fluctuates", tail)
+    tail = f" as much as {claim.than[0]} from round {rounds[0]} on{reserve}"
+    return _verdict(claim, answer, (effect, low, high), least, f"{one.what} fluctuates", tail)
 
 
 def _gains_little(claim: Claim, lines: Lines) -> Verdict:
@@ -307,7 +310,7 @@ def _gains_little(claim: Claim, lines: Lines) -> Verdict:
     low, high = beyond.interval
     answer, numbers = answer_of(high < 0, low >= 0), _beyond(beyond, margin)
     lead, tail = f"{name} minus {other} after the last round is", f"; less than {margin:g} counts as little"
-    return _verdict(claim, answer, numbers, beyond.p_value, beyond.repeats, lead, tail)
+    return _verdict(claim, answer, numbers, beyond, lead, tail)
 
 
 def _goes_part(claim: Claim, lines: Lines) -> Verdict:
@@ -317,14 +320,14 @@ def _goes_part(claim: Claim, lines: Lines) -> Verdict:
     way = estimate(whole)
     if way.mean == 0:
         raise InconclusiveError(f"{end} ends where {start} does: there is no gap between them.")
-    share, low, high, p = float(part.mean()) / way.mean, _NAN, _NAN, _NAN
-    if way.interval[0] > 0:
+    share, low, high = float(part.mean()) / way.mean, _NAN, _NAN
+    if is_way := way.interval[0] > 0:
         low, high = fieller(part, whole)
-        p = estimate(exact(part - margin * whole)).p_value  # the interval inverts this test
+    short = estimate(exact(part - margin * whole))  # the interval inverts this test
     no_way = way.interval[1] < 0  # more repeats would not change that
     answer, numbers = answer_of(low >= margin, high < margin or no_way), (share, low, high)
     tail = f" from {start} to {end}, a distance of {way} NDCG"
-    return _verdict(claim, answer, numbers, p, way.repeats, f"{name} goes", tail)
+    return _verdict(claim, answer, numbers, short, f"{name} goes", tail, tested=is_way)
 
 
 def _crosses(claim: Claim, lines: Lines) -> Verdict:
@@ -364,23 +367,22 @@ def _reaches_sooner(claim: Claim, lines: Lines) -> Verdict:
     between = f" (95% interval {early:.0f} to {late:.0f})" if usual.repeats > 1 else ""
     tail = f"; on average {name} is there {when} rounds, {other} itself in {itself:.0f}{between}"
     numbers = usual.mean, float(low), float(high)
-    return _verdict(claim, answer_of(low > 0, high <= 0), numbers, _NAN, usual.repeats, lead, tail)
+    return _verdict(claim, answer_of(low > 0, high <= 0), numbers, usual, lead, tail, tested=False)
 
 
 def _shows_no_worse(claim: Claim, lines: Lines) -> Verdict:
     """On the way, users are never shown worse than by the first logging policy, by more than `margin`."""
     name, margin = claim.lines[0], _margin(claim)
-    line = lines[name]
-    if line.shown is None or not line.shown.size:
-        raise InconclusiveError(f"{name} has no rounds in which users were shown anything.")
-    points = zip(line.rounds[1:], line.shown.T, strict=True)
-    answer, one, worst = least_of([Difference(f"in round {t},", values + margin, 0.0) for t, values in points])
+    rounds, shown = judged_pages(name, lines[name])
+    points = zip(rounds, shown.T, strict=True)
+    answer, one, worst, reserve = least_of([Difference(f"in round {t},", values + margin, 0.0) for t, values in points])
     lead = f"What {name} shows minus what the first logging policy shows is, at its worst {one.what}"
-    last = f"; in the last one it is {estimate(line.shown[:, -1])}"
-    return _verdict(claim, answer, _beyond(worst, -margin), worst.p_value, worst.repeats, lead, last)
+    tail = f"; in the last one it is {estimate(shown[:, -1])}{reserve}"
+    return _verdict(claim, answer, _beyond(worst, -margin), worst, lead, tail)
 
 
 _LITTLE = 0.002  # NDCG; smaller differences do not matter
+_FOR_NOISE = 10  # points: with fewer, four in a row are so far apart that a trend may not be a parabola there
 
 KINDS = {
     "ends-above": Kind(_ends_above, _LITTLE, than=(1, math.inf)),

@@ -17,19 +17,6 @@ class InconclusiveError(Exception):
     """Why a claim cannot be judged, whatever the number of repeats, in one sentence."""
 
 
-def growth(name: str, lines: Lines, since: float) -> Float64s:
-    """From the measured point nearest to a share of the rounds to the end, [repeats].
-
-    >>> growth("a", {"a": Measured(np.array([0, 5, 10]), np.array([[0.25, 0.5, 0.625]]))}, 0.5).tolist()
-    [0.125]
-    """
-    line = lines[name]
-    begin = int(np.argmin(np.abs(line.rounds - since * line.rounds[-1])))
-    if begin == line.rounds.size - 1:
-        raise InconclusiveError(f"{name} was not measured about {since:.0%} of the way through its rounds.")
-    return line.final - line.ndcg[:, begin]
-
-
 def halves(name: str, lines: Lines, since: float) -> list[tuple[int, int]]:
     """The measured points at which each half of the rounds from `since` on begins and ends.
 
@@ -58,8 +45,30 @@ def common(names: tuple[str, ...], lines: Lines, since: float, needed: int) -> t
     rounds = curves[0].rounds
     for curve in curves[1:]:
         rounds = np.intersect1d(rounds, curve.rounds)
-    rounds = rounds[rounds >= round(since * rounds.max(initial=0))]
+    rounds = rounds[rounds >= since * rounds.max(initial=0) - 1e-9]
     if rounds.size < needed:
         where = f"{' and '.join(names)} have {rounds.size} measured rounds in common since {since:.0%} of them"
         raise InconclusiveError(f"{where}; {needed} are needed.")
     return rounds, [curve.ndcg[:, np.isin(curve.rounds, rounds)] for curve in curves]
+
+
+def judged_pages(name: str, line: Measured) -> tuple[Int64s, Float64s]:
+    """The rounds in which users can be shown something else than by the first policy, and what `shown` is there.
+
+    Before the ranker first becomes the logging policy all repeats have a difference of exactly 0; if there is nothing
+    else, the last round is left. Points for which a repeat has no number, as nobody took part, are left out.
+
+    >>> shown = np.array([[0.0, 0.0, np.nan, 0.25], [0.0, 0.5, 0.5, 0.5]])
+    >>> rounds, differences = judged_pages("a", Measured(np.array([0, 5, 10, 15, 20]), np.zeros((2, 5)), shown))
+    >>> rounds.tolist(), differences.tolist()
+    ([10, 20], [[0.0, 0.25], [0.5, 0.5]])
+    """
+    if line.shown is None or not line.shown.size:
+        raise InconclusiveError(f"{name} has no rounds in which users were shown anything.")
+    known = np.isfinite(line.shown).all(axis=0)
+    if not known.any():
+        raise InconclusiveError(f"{name} has no point at which users of every repeat were shown something.")
+    rounds, shown = line.rounds[1:][known], line.shown[:, known]
+    alike = int(np.logical_and.accumulate((shown == 0).all(axis=0)).sum())
+    first = min(alike, rounds.size - 1)
+    return rounds[first:], shown[:, first:]
