@@ -126,14 +126,14 @@ class Estimate:
     def is_skewed(self) -> bool:
         """Are the values so skewed that t intervals may be far from 95%?
 
-        Three standard deviations of the skewness of as many normal values: .6% of normal samples are beyond. Five
+        Three standard deviations of the skewness of as many normal values: .6% of normal samples are beyond. Six
         values or fewer are never.
 
         >>> estimate(np.array([0.01] * 9 + [-0.09])).is_skewed, estimate(np.arange(10.0)).is_skewed
         (True, False)
         """
         n = self.repeats
-        return n > 5 and abs(self.skewness) > 3 * math.sqrt(6 * (n - 2) / ((n + 1) * (n + 3)))
+        return n > 6 and abs(self.skewness) > 3 * math.sqrt(6 * (n - 2) / ((n + 1) * (n + 3)))
 
 
 def estimate(values: Float64s) -> Estimate:
