@@ -188,3 +188,46 @@ def test_an_estimator_keeps_the_fingerprint_of_its_log(clicklog, federated):
     )
     assert fultr.trained_on(fitted.ranker_, log) is True
     assert fultr.trained_on(fitted.ranker_, log.take(np.arange(999))) is False
+
+
+def with_gaps(folder, names, seed=0):
+    """A log in rows of features with these names, of which the last is relevance, and judged documents, f1 to f5."""
+    rng = np.random.default_rng(seed)
+    log, judged = folder / "gaps.csv", folder / "judged.txt"
+    lines = [f"query,rank,click,{','.join(names)}"]
+    for page in range(400):
+        x = rng.random((3, len(names))).round(3)
+        clicks = (rng.random(3) < x[:, -1] / [1, 2, 3]).astype(int)
+        lines += [f"q{page},{k + 1},{clicks[k]},{','.join(map(str, x[k]))}" for k in range(3)]
+    log.write_text("\n".join(lines) + "\n")
+    rows = [(query, rng.random(5).round(3)) for query in range(40) for _ in range(4)]
+    judged.write_text(
+        "".join(f"{int(3 * x[4])} qid:{q} {' '.join(f'{i + 1}:{v}' for i, v in enumerate(x))}\n" for q, x in rows)
+    )
+    return log, judged
+
+
+@pytest.mark.parametrize("names", [["f2", "f3", "f5"], ["feature_3", "feature_2", "feature_5"]])
+@pytest.mark.parametrize("layout", ["rows", "pages"])
+def test_features_have_the_ids_that_their_names_say(tmp_path, names, layout):
+    log, judged = with_gaps(tmp_path, names)
+    if layout == "pages":
+        fultr.write_click_log(fultr.read_click_log(log), log, "pages")
+        assert fultr.read_click_log(log).feature_names == tuple(names)
+    out = tmp_path / "r.json"
+    assert run(log, "--model", "linear", "--propensity", "1,.5,.333", "-o", out).exit_code == 0
+    ranker = fultr.Ranker.load(out)
+    assert ranker.feature_ids.tolist() == [2, 3, 5]
+    assert [int(name[-1]) for name in ranker.feature_names] == [2, 3, 5]
+    assert np.argmax(np.abs(ranker.weights)) == 2
+    measured = json.loads(CliRunner().invoke(cli, ["evaluate", str(out), str(judged), "--json"]).stdout)
+    assert measured["metrics"]["NDCG@1"]["mean"] > 0.9
+
+
+def test_features_without_ids_are_not_looked_for_in_letor_data(tmp_path):
+    log, judged = with_gaps(tmp_path, ["age", "words", "match"])
+    out = tmp_path / "r.json"
+    assert run(log, "--features", "age,words,match", "--model", "linear", "-o", out).exit_code == 0
+    for arguments in (["evaluate", out, judged], ["rank", out, judged], ["evaluate", out, "synthetic"]):
+        found = CliRunner().invoke(cli, list(map(str, arguments)))
+        assert "the ranker knows its features by the names in its click log ('age', ...)" in str(found.exception)

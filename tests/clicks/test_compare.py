@@ -159,6 +159,12 @@ def test_features_are_found_by_name_or_number():
     np.testing.assert_allclose(score_pairs(both, swapped), crossed, rtol=1e-6)
     with pytest.raises(FultrError, match="expected the ranker's feature 'b', found no such column"):
         score_pairs(Ranker(np.float32([1, 2]), np.array([1, 2]), False, feature_names=("f3", "b")), swapped)
+    with pytest.raises(
+        FultrError, match="expected the ranker's feature 'f5', found no such column"
+    ):  # not f3, nor id 3
+        score_pairs(Ranker(np.float32([1, 2]), np.array([3, 8]), False, feature_names=("f5", "f8")), swapped)
+    other = Ranker(np.float32([1, 2]), np.array([3, 8]), False, feature_names=("feature_3", "F8"))
+    np.testing.assert_allclose(score_pairs(other, swapped), crossed, rtol=1e-6)  # these names say their ids
     with pytest.raises(FultrError, match="expected the ranker's 1 features, found 2"):
         score_pairs(Ranker(np.float32([1]), np.array([1]), False), log)
     scaled = Ranker(np.float32([1, 0]), np.array([1, 2]))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 from help.click_logs import random_log
 
+from fultr.clicks.any_log import click_log
 from fultr.clicks.files import read_click_log
 from fultr.clicks.frames import pages_of
 from fultr.clicks.impressions import ImpressionLog
@@ -55,6 +58,20 @@ def test_what_is_written_reads_back(tmp_path, monkeypatch, ending, users):
     assert read_click_log(tmp_path / f"log{ending}", features=["f2", "f3"]).feature_names == ("f2", "f3")
     write_click_log(log, tmp_path / f"log{ending}", features=False)
     assert read_click_log(tmp_path / f"log{ending}").features is None
+
+
+def test_names_of_features_stay_in_either_layout(tmp_path):
+    log = replace(with_features(3), feature_names=("f2", "title match", "f5"))
+    for name in ("log.tsv", "log.csv.gz", "log.parquet"):
+        write_click_log(log, tmp_path / name, "pages")
+        assert read_click_log(tmp_path / name).feature_names == log.feature_names
+        assert told(read_click_log(tmp_path / name)) == told(log)
+    assert click_log(table_of(log, "pages")).feature_names == log.feature_names
+    plain = replace(log, feature_names=("f1", "f2", "f3"))
+    assert "features" in table_of(plain, "pages").column_names
+    write_click_log(replace(log, feature_names=("a", "b, c", "d")), tmp_path / "log.csv", "pages")
+    with pytest.raises(FultrError, match="expected 3 different names in the name of column features, found 4 names"):
+        read_click_log(tmp_path / "log.csv")
 
 
 def test_names_that_need_quotes(tmp_path):

@@ -364,3 +364,17 @@ def test_bad_parameters_are_one_line(log, parameters, says):
 def test_a_log_without_clicks_is_refused(log):
     with pytest.raises(ValueError, match="no document was clicked"):
         fit({**log, "clicks": np.zeros_like(log["clicks"])})
+
+
+def test_columns_called_by_numbers_are_found_whatever_their_order():
+    log = click_log(pages=300)
+    given = {name: log[name] for name in ("query", "rank", "session")}
+    table = pd.DataFrame(log["X"], columns=["f5", "f12", "f2", "f3"])
+    ranker = fultr.UnbiasedRanker("linear", propensity=[1, 0.5, 0.3, 0.2]).fit(table, log["clicks"], **given)
+    assert ranker.ranker_.feature_names == ("f2", "f3", "f5", "f12")
+    assert ranker.ranker_.feature_ids.tolist() == [2, 3, 5, 12]
+    assert_allclose(ranker.predict(table), ranker.ranker_.score(table), rtol=1e-4, atol=1e-5)
+    assert_array_equal(ranker.predict(table), ranker.predict(log["X"]))
+    pages = fultr.pages_of(table, log["clicks"], **given).log
+    assert ranker.score(table, log["clicks"], **given) > 0.5
+    assert_allclose(fultr.score_pairs(ranker, pages), ranker.ranker_.score(pages.features[:, [2, 3, 0, 1]]), rtol=1e-6)

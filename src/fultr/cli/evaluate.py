@@ -150,6 +150,7 @@ def _read_for(ranker: Ranker, file: Path, merge: bool = False, sentinel: Sentine
 
     from fultr.data.letor.reader import LetorFile
 
+    ranker.check_ids()
     letor = LetorFile(file, merge=merge, sentinel=sentinel)
     missing = np.setdiff1d(ranker.feature_ids, letor.feature_ids).size
     if missing == ranker.feature_ids.size:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from fultr.clicks.file_tables import FileTable, bools
-from fultr.clicks.files import log_of_pages, page_columns, read_click_log, refuse_columns
+from fultr.clicks.files import feature_names, log_of_pages, page_columns, read_click_log, refuse_columns
 from fultr.clicks.frames import Pages
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.repeated import REPEATED, Repeated
@@ -56,7 +56,7 @@ def click_log(
     rows = are_rows(plain)
     if not rows:
         refuse_columns("click log", features)
-    wanted = named_columns("click log", names, features) if rows else page_columns("click log", plain)
+    wanted = named_columns("click log", names, features) if rows else page_columns("click log", names)
     columns = {}
     for i, name in enumerate(wanted):
         if name:
@@ -67,7 +67,9 @@ def click_log(
         raise FultrError("click log: expected rows, found none")
     for name, column in columns.items():
         held.wrong(bools(column.is_null()), f"a value in column {name}", lambda _: None)
-    return log_of_rows(held, repeated) if rows else log_of_pages(held, None, repeated)
+    if rows:
+        return log_of_rows(held, repeated)
+    return log_of_pages(held, None, repeated, feature_names(names, wanted))
 
 
 def _arrow(given: Any) -> pa.Table:

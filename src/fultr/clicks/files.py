@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fultr.clicks.feature_names import TITLE, is_title, names_in
 from fultr.clicks.file_tables import (
     FileTable,
     as_numbers,
@@ -106,7 +107,7 @@ def read_click_log(
     if not rows:
         refuse_columns(place, features)
     if not delimiter or rows or {"query", "documents", "clicks"} & set(names):
-        meant = named_columns(place, given, features) if rows else page_columns(place, names)
+        meant = named_columns(place, given, features) if rows else page_columns(place, given)
     elif len(names) in _UNNAMED:
         meant, line = list(_UNNAMED[len(names)]), 0
     else:
@@ -121,7 +122,9 @@ def read_click_log(
         table = read_parquet(path, text, [(name, own) for name, own in zip(meant, given, strict=True) if name])
     if not table.numbers.size:
         raise FultrError(f"{path}: expected impressions, found none")
-    return log_of_rows(table, repeated) if rows else log_of_pages(table, separator, repeated)
+    if rows:
+        return log_of_rows(table, repeated)
+    return log_of_pages(table, separator, repeated, feature_names(given, meant))
 
 
 def row_columns(path: str | Path) -> tuple[str, ...]:
@@ -153,8 +156,9 @@ def refuse_columns(place: str, features: Sequence[str] | None) -> None:
         )
 
 
-def page_columns(place: str, names: list[str]) -> list[str]:
+def page_columns(place: str, given: Sequence[str]) -> list[str]:
     """The columns that are wanted, in the order of the file; "" for others."""
+    names = [TITLE if is_title(name) else name.strip().lower() for name in given]
     for name in ("query", "documents", "clicks"):
         if name not in names:
             found = ", ".join(names)[:80]
@@ -165,7 +169,14 @@ def page_columns(place: str, names: list[str]) -> list[str]:
     return [name if name in COLUMNS else "" for name in names]
 
 
-def log_of_pages(table: FileTable, separator: str | None, repeated: Repeated) -> ImpressionLog:
+def feature_names(given: Sequence[str], meant: Sequence[str]) -> tuple[str, ...] | None:
+    """The names of the features of a table with a row for each page, if the name of their column says them."""
+    return names_in(given[meant.index(TITLE)]) if TITLE in meant else None
+
+
+def log_of_pages(
+    table: FileTable, separator: str | None, repeated: Repeated, names_of_features: tuple[str, ...] | None = None
+) -> ImpressionLog:
     """The click log in a table with a row for each page."""
     joined = separator or _separator(table.columns["clicks"])
     documents, lengths = _lists(table, "documents", joined)
@@ -203,6 +214,9 @@ def log_of_pages(table: FileTable, separator: str | None, repeated: Repeated) ->
     (query_of_pair, document_of_pair), pairs = number_pairs(queries[:, np.newaxis], padded + len(names) * again, shown)
     clicked = np.zeros(shown.shape, np.uint8)
     clicked[shown] = values
+    features = _features(table, joined, lengths, pairs[shown], query_of_pair.size) if TITLE in table.columns else None
+    if names_of_features is not None and features is not None:
+        _check_names(table.path, names_of_features, features.shape[1])
     log = ImpressionLog(
         queries.astype(np.int32),
         pairs,
@@ -211,8 +225,9 @@ def log_of_pages(table: FileTable, separator: str | None, repeated: Repeated) ->
         query_of_pair.astype(np.int32),
         query_names,
         names[document_of_pair % len(names)],
-        _features(table, joined, lengths, pairs[shown], query_of_pair.size) if "features" in table.columns else None,
+        features,
         user_names,
+        names_of_features,
     )
     return without_repeated(table.path, log, twice, repeated)
 
@@ -250,6 +265,13 @@ def _features(table: FileTable, joined: str, lengths: Int64s, pairs: Int32s, siz
     for said in coarse_columns(numbers, values):
         warnings.warn(f"{table.path}, features: {said}", stacklevel=4)
     return mean_by_pair(values, pairs, size)
+
+
+def _check_names(path: Path, names: tuple[str, ...], width: int) -> None:
+    """Refuse names that are not one for each feature, all different."""
+    if len(names) != width or len({*names} - {""}) != width:
+        said = f"{len(names)} names" if len(names) != width else f"{', '.join(names)!r:.60}"
+        raise FultrError(f"{path}: expected {width} different names in the name of column features, found {said}")
 
 
 def _separator(clicks: pa.Array) -> str:

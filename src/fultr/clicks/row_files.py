@@ -6,7 +6,6 @@ session's query by a user, in whatever order its rows are; without a session, ro
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from fultr.clicks.feature_names import number_in
 from fultr.clicks.file_tables import FileTable, as_numbers
 from fultr.clicks.frames import coarsened, pages_of
 from fultr.clicks.impressions import ImpressionLog
@@ -33,7 +33,6 @@ _CALLED = {
 """What a column may be called; the first of these names that there is."""
 
 _NEEDED = ("query", "rank", "click")
-_FEATURE = re.compile(r"f(?:eature)?_?\d+", re.IGNORECASE)
 _OF_FEATURE = "feature "  # before the names of features, so that none can be taken for another column
 
 
@@ -67,7 +66,7 @@ def named_columns(place: str, given: Sequence[str], features: Sequence[str] | No
             there = ", ".join(names)[:80]
             raise FultrError(f"{place}: expected columns query, rank and click; there is no {meaning} in {there!r}")
     if features is None:
-        chosen = [name for name in exact if _FEATURE.fullmatch(name)]
+        chosen = [name for name in exact if number_in(name) is not None]
     elif isinstance(features, Iterable):
         chosen = [features] if isinstance(features, str) else list(features)
     else:

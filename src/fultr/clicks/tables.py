@@ -2,7 +2,7 @@
 
 Two layouts. "rows", the usual long table: a row for each displayed document, with its session (the number of its page,
 from 1), rank, click, and a column for each feature. "pages": a row for each page, with lists of documents, clicks and
-features. `read_click_log` reads both.
+features, whose names are in the name of their column unless they are f1, f2, ... `read_click_log` reads both.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fultr.clicks.any_log import click_log
+from fultr.clicks.feature_names import numbered_names, title_of
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.arrays import Int64s
 from fultr.core.checks import check_choice
@@ -158,7 +159,7 @@ def _rows(log: ImpressionLog, pages: Int64s, features: bool, more: Mapping[str, 
     columns["click"] = log.clicks[pages][shown]
     columns |= {name: pa.array(values[page]) for name, values in more.items()}
     if features and log.features is not None:
-        names = log.feature_names or [f"f{i + 1}" for i in range(log.features.shape[1])]
+        names = log.feature_names or numbered_names(log.features.shape[1])
         values = log.features[pair]
         columns |= {name: np.ascontiguousarray(values[:, i]) for i, name in enumerate(names)}
     return pa.table(columns)
@@ -180,7 +181,7 @@ def _pages(log: ImpressionLog, pages: Int64s, features: bool, more: Mapping[str,
         width = log.features.shape[1]
         inner = pa.array(np.arange(pair.size + 1) * width, pa.int32())
         vectors = pa.ListArray.from_arrays(inner, pa.array(log.features[pair].ravel()))
-        columns["features"] = pa.ListArray.from_arrays(offsets, vectors)
+        columns[title_of(log.feature_names, width)] = pa.ListArray.from_arrays(offsets, vectors)
     return pa.table(columns)
 
 
@@ -223,6 +224,11 @@ def _as_text(table: pa.Table) -> pa.Table:
 def _check_cells(path: Path, table: pa.Table, delimiter: str) -> None:
     """Refuse what would break a line of a tab-separated file, which has no quotes, or a list within a cell."""
     for name in table.column_names:
+        if delimiter == "\t" and any(mark in name for mark in '\t\r\n"'):
+            raise FultrError(
+                f"{path}: expected no tab, new line or quotation mark in the names of columns of a tab-separated file, "
+                f"found {name!r:.60}; write .csv or .parquet"
+            )
         column = table.column(name).combine_chunks()
         listed = pa.types.is_list(column.type)
         texts = column.flatten() if listed else column

@@ -187,7 +187,7 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
             if query is None:
                 raise FultrError("query: expected an id for each row, to normalise features by query; found none")
             values = by_query(values, numbered("query", query, len(values))[1])
-        return scores_of(self.ranker_, values, self._threads())
+        return self._scores(values)
 
     def rank(self, X: Any, query: Any) -> Int64s:  # noqa: N803
         """The rank of each row among the rows of its query, from 1: 1 is the best.
@@ -243,12 +243,19 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         if sample_weight is not None:
             times = numbers_of("sample_weight", column_of("sample_weight", sample_weight, len(values)))
         assert log.features is not None
-        place = new_places(log, scores_of(self.ranker_, log.features, self._threads()))
+        place = new_places(log, self._scores(log.features))
         weights = Examined(examination_for(log, propensity)[0]).weights()
         worth = np.where(log.shown, log.clicks * times[pages.rows], 0.0) * weights
         if not (np.isfinite(worth).all() and worth.min() >= 0 and worth.sum() > 0):
             raise FultrError("sample_weight: expected numbers from 0, some above 0 for a row with a click")
         return float((worth / np.log2(2 + place)).sum() / worth.sum())
+
+    def _scores(self, values: Float32s) -> Float64s:
+        """Scores of rows whose columns are those that were fitted."""
+        columns = self.trained_.columns
+        if not np.array_equal(columns, np.arange(columns.size)):
+            values = np.ascontiguousarray(values[:, columns])
+        return scores_of(self.ranker_, values, self._threads())
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn's tools should know: clicks are needed, and sparse features will do."""

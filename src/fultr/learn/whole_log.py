@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from fultr.clicks.diagnosis import doubts
 from fultr.clicks.examination.methods import METHODS
+from fultr.clicks.feature_names import numbers_in
 from fultr.clicks.fingerprint import fingerprint
 from fultr.clicks.impressions import ImpressionLog
-from fultr.core.arrays import Float64s
+from fultr.core.arrays import Float64s, Int64s
 from fultr.core.checks import check_choice, check_number, check_seed
 from fultr.core.errors import FultrError
 from fultr.federated.settings import Estimator
@@ -21,7 +22,7 @@ from fultr.learn.pooled import Pooled
 from fultr.learn.propensities import examination_for
 from fultr.learn.report import Report
 from fultr.learn.training import Fitted, fit_linear, fit_mlp, fit_trees, folds_of
-from fultr.rankers.ranker import Ranker
+from fultr.rankers.ranker import WITHOUT_IDS, Ranker
 
 FITS = {"trees": fit_trees, "linear": fit_linear, "mlp": fit_mlp}
 """What can be trained, by name; the best first."""
@@ -29,12 +30,21 @@ FITS = {"trees": fit_trees, "linear": fit_linear, "mlp": fit_mlp}
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A ranker, the examination of each rank that clicks were corrected by, and how both came about."""
+    """A ranker, the examination of each rank that clicks were corrected by, and how both came about.
+
+    Attributes:
+        ranker: with the features in the order of their ids.
+        examination: [K].
+        report: in words.
+        fitted: how settings were chosen; None for a federation.
+        columns: the log's column of each of the ranker's features.
+    """
 
     ranker: Ranker
     examination: Float64s
     report: Report
     fitted: Fitted | None
+    columns: Int64s
 
 
 def train_on_log(
@@ -50,6 +60,9 @@ def train_on_log(
     ordered: bool = True,
 ) -> Trained:
     """Train a ranker on a click log with features.
+
+    Features called f7 or feature_7 throughout have the ids that their names say; without names, ids are 1, 2, ...;
+    under other names they have none, and the ranker scores no LETOR data.
 
     Args:
         log: the click log.
@@ -75,8 +88,45 @@ def train_on_log(
     check_choice("model", model, tuple(FITS))
     check_number("folds", folds, least=2, most=100, whole=True)
     check_seed(seed)
+    log, columns, ids, without_ids = _by_id(log)
     if federated:
-        return _trained_as_federation(log, model, propensity, normalised, seed)
+        trained = _trained_as_federation(log, model, propensity, normalised, seed)
+    else:
+        trained = _trained(log, model, propensity, normalised, folds, seed, threads, ordered)
+    given = trained.ranker
+    names = tuple(log.feature_names or ())
+    ranker = replace(given, feature_ids=ids, feature_names=names, training={**given.training, **without_ids})
+    return replace(trained, ranker=ranker, columns=columns)
+
+
+def _by_id(log: ImpressionLog) -> tuple[ImpressionLog, Int64s, Int64s, dict[str, bool]]:
+    """A log with features in the order of their ids, the columns that these were, the ids, and whether there are none."""
+    if log.features is None:
+        raise FultrError("click log: expected features of the documents, to train on; found none")
+    columns = np.arange(log.features.shape[1])
+    if log.feature_names is None:
+        return log, columns, columns + 1, {}
+    ids = numbers_in(log.feature_names)
+    if ids is None:
+        return log, columns, columns + 1, {WITHOUT_IDS: True}
+    order = np.argsort(ids)
+    if not np.array_equal(order, columns):
+        features = np.ascontiguousarray(log.features[:, order])
+        log = replace(log, features=features, feature_names=tuple(log.feature_names[i] for i in order))
+    return log, order, ids[order], {}
+
+
+def _trained(
+    log: ImpressionLog,
+    model: str,
+    propensity: Any,
+    normalised: bool,
+    folds: int,
+    seed: int,
+    threads: int | None,
+    ordered: bool,
+) -> Trained:
+    """Train on the whole log."""
     examination, how, why = examination_for(log, propensity)
     pooled = Pooled.of(log, examination)
     parts = folds_of(pooled, folds, seed)
@@ -113,15 +163,14 @@ def train_on_log(
         "held_out_bits": report.held_out,
         "seed": seed,
     }
-    ids = np.arange(1, pooled.features.shape[1] + 1)
-    ranker = Ranker(fitted.weights, ids, normalised, training, fitted.model, tuple(log.feature_names or ()))
-    return Trained(ranker, examination, report, fitted)
+    columns = np.arange(pooled.features.shape[1])
+    ranker = Ranker(fitted.weights, columns + 1, normalised, training, fitted.model)
+    return Trained(ranker, examination, report, fitted, columns)
 
 
 def _trained_as_federation(log: ImpressionLog, model: str, propensity: Any, normalised: bool, seed: int) -> Trained:
     """Train as the devices of the log's users would, with what held-out impressions say is best."""
-    if log.features is None:
-        raise FultrError("click log: expected features of the documents, to train on; found none")
+    assert log.features is not None
     log.cells().check_clicks()
     algorithm, rounds, judged = chosen_algorithm(log, model, propensity, seed)
     weights, examination = federated_weights(log, algorithm, rounds, seed)
@@ -159,6 +208,6 @@ def _trained_as_federation(log: ImpressionLog, model: str, propensity: Any, norm
         "log_fingerprint": fingerprint(log),
         "seed": seed,
     }
-    ids = np.arange(1, log.features.shape[1] + 1)
-    ranker = Ranker(weights, ids, normalised, training, algorithm.model, tuple(log.feature_names or ()))
-    return Trained(ranker, examination, report, None)
+    columns = np.arange(log.features.shape[1])
+    ranker = Ranker(weights, columns + 1, normalised, training, algorithm.model)
+    return Trained(ranker, examination, report, None, columns)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from fultr.clicks.any_log import click_log
+from fultr.clicks.feature_names import number_in
 from fultr.clicks.fingerprint import fingerprint
 from fultr.clicks.impressions import ImpressionLog
 from fultr.core.arrays import Float32s, Int32s, Int64s
@@ -17,7 +16,8 @@ from fultr.rankers.ranker import Ranker
 def score_pairs(ranker: Ranker, log: ImpressionLog, *, scale: bool = False) -> Float32s:
     """The score of each (query, document) pair of a log, [pairs].
 
-    Features are matched by name, where a log's f7 or feature_7 is the feature with id 7; without names, by their order.
+    Features are matched by name, where a log's f7 or feature_7 is also what a ranker without names has as id 7; if the
+    log has no names, by their order.
 
     Args:
         ranker: the ranker, or a fitted `fultr.UnbiasedRanker`.
@@ -64,10 +64,10 @@ def _columns(ranker: Ranker, log: ImpressionLog) -> Int64s:
     width, wanted = log.features.shape[1], ranker.feature_ids.size
     if log.feature_names is not None:
         at = {name: i for i, name in enumerate(log.feature_names)}
-        numbers = {int(m[1]): i for name, i in at.items() if (m := re.fullmatch(r"f(?:eature)?_?(\d+)", name, re.I))}
+        numbers = {number: i for name, i in at.items() if (number := number_in(name)) is not None}
         places = [
-            at.get(name, numbers.get(int(id_), -1))
-            for name, id_ in zip(ranker.feature_names, ranker.feature_ids, strict=True)
+            at.get(name, numbers.get(id_, -1) if name == str(id_) or number_in(name) == id_ else -1)
+            for name, id_ in zip(ranker.feature_names, ranker.feature_ids.tolist(), strict=True)
         ]
         if min(places) >= 0:
             return np.array(places)

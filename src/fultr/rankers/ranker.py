@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fultr.data.ranking import RankingData
 
 FORMAT = "fultr ranker 1"
+WITHOUT_IDS = "without_letor_ids"
+"""What a ranker's training says if its features are known by their names alone: ids are then mere places."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +85,21 @@ class Ranker:
         """
         if not hasattr(data, "feature_ids"):
             return self._score_rows(data)
+        self.check_ids()
         if not np.array_equal(data.feature_ids, self.feature_ids):
             raise FultrError(
                 f"the ranker was trained on {self.feature_ids.size} features and the data has {data.width}, or their "
                 "ids differ: read the data with feature_ids=ranker.feature_ids"
             )
         return model_named(self.model, data.width).scores(self.weights[np.newaxis], data.features)[:, 0]
+
+    def check_ids(self) -> None:
+        """Refuse to read a ranker's features from LETOR data if it knows them by their names alone."""
+        if self.training.get(WITHOUT_IDS):
+            raise FultrError(
+                f"the ranker knows its features by the names in its click log ({self.feature_names[0]!r}, ...), and "
+                "LETOR data have numbers alone; train it on columns that are called f1, f2, ... by these numbers"
+            )
 
     def _score_rows(self, table: Any) -> Float32s:
         from fultr.clicks.frames import features_of
