@@ -7,7 +7,9 @@ the classes here add what the checks do not give (pages of five rows), and take 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from sklearn import config_context
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -79,6 +81,24 @@ def test_a_search_with_grouped_folds_prefers_what_corrects_clicks():
     assert search.best_params_ == {"propensity": "auto"}
     relevance, order = search.best_estimator_.ranker_.weights[:2]
     assert relevance > 3 * abs(order)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_search_keeps_the_propensities_that_it_is_given(given):
+    """As the ranker's own parameter, or as one that is tried: what was fitted on another log is not fitted anew."""
+    x, clicks, columns = _log(600)
+    bias = fultr.PositionBias("regression", draws=0).fit(x, clicks, **columns)
+    bias.examination_ = np.array([1, 0.9, 0.8, 0.7])  # as from another log
+    with config_context(enable_metadata_routing=True):
+        ranker, tried = (_routed(propensity=bias), [2]) if given else (_routed(), [2])
+        grid = {"folds": tried} if given else {"folds": tried, "propensity": [bias]}
+        search = GridSearchCV(ranker, grid, cv=GroupKFold(3)).fit(x, clicks, groups=columns["query"], **columns)
+    assert search.best_estimator_.examination_.tolist() == [1, 0.9, 0.8, 0.7]
+    assert search.best_estimator_.report_.propensity == "given"
+    copied = clone(bias)
+    assert copied is not bias
+    assert copied.set_params(method="em").fit(x, clicks, **columns).method_ == "em"
+    assert bias.method == bias.method_ == "regression"
 
 
 def test_a_pipeline_fits_predicts_scores_and_is_searched():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 try:
-    from sklearn.base import BaseEstimator
+    from sklearn.base import BaseEstimator, clone
     from sklearn.utils.validation import check_is_fitted
 except ImportError:
     raise FultrError("scikit-learn: not installed; pip install 'fultr[learn]'") from None
@@ -126,6 +127,13 @@ class PositionBias(BaseEstimator):  # type: ignore[misc]
         )
         lines = [f"rank {k + 1}: {p:.3f}{spans[k] if k else ''}" for k, p in enumerate(self.examination_)]
         return "\n".join([f"Examination by {self.method_}", *lines, f"Conclusion: {self.answer_}", *self.reasons_])
+
+    def __sklearn_clone__(self) -> PositionBias:
+        """A copy, fitted if this one is: scikit-learn's searches copy what a ranker is given as its `propensity`."""
+        copied = copy(self)
+        for name, value in self.get_params().items():
+            setattr(copied, name, clone(value, safe=False))
+        return copied
 
     def __sklearn_tags__(self) -> Any:
         """What scikit-learn's tools should know: clicks are needed, and sparse features will do."""
