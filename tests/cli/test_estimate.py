@@ -13,6 +13,7 @@ from fultr.cli.main import main
 from fultr.clicks.bootstrap import bootstrap
 from fultr.clicks.examination.methods import examination_by
 from fultr.clicks.files import read_click_log
+from fultr.clicks.frames import pages_of
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.prediction import gain, predict
 from fultr.core.errors import FultrError
@@ -86,6 +87,30 @@ def test_the_truth_predicts_best():
         gained = gain(found["truth"], found[name], held_out)
         assert gained.mean > 4 * gained.by_page
         assert gained.mean > 3 * gained.by_query
+
+
+def test_a_page_that_repeats_a_document_says_nothing_of_it_elsewhere():
+    """The second place of a document is another document; held-out pages show the first."""
+    rows = {"query": ["q"] * 4, "rank": [1, 2, 1, 2], "document": ["x", "y", "y", "x"]}
+    held_out = pages_of(None, [1, 0, 0, 1], **rows).log
+    log = pages_of(None, [1, 0, 0, 1] * 50, **{name: values * 50 for name, values in rows.items()}).log
+    twice = {"query": [*rows["query"] * 50, "q", "q"], "rank": [*rows["rank"] * 50, 1, 2]}
+    repeating = pages_of(None, [1, 0] * 101, **twice, document=[*rows["document"] * 50, "x", "x"]).log
+    assert repeating.pairs == 3
+    assert held_out.numbers_in(repeating)[1].tolist() == held_out.numbers_in(log)[1].tolist() == [0, 1]
+
+
+def test_documents_without_ids_are_found_in_the_other_log_by_their_features(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    features = rng.random((30, 4)).round(3)  # by query and document
+    for name in ("log.csv", "other.csv"):
+        lines = ["query,rank,click,f1"]
+        for query in rng.integers(30, size=300):
+            for k, d in enumerate(rng.permutation(4)[:3]):
+                lines.append(f"q{query},{k + 1},{int(rng.random() < features[query, d])},{features[query, d]}")
+        (tmp_path / name).write_text("\n".join(lines))
+    _, said, _ = run(capsys, "estimate", tmp_path / "log.csv", "--held-out", tmp_path / "other.csv", "--json")
+    assert json.loads(said)["held_out"]["unseen"] == 0
 
 
 def test_ranks_that_were_not_seen_are_refused():

@@ -72,6 +72,20 @@ def test_clicks_of_any_type(clicks):
     assert pages_of([[1], [2]], clicks, query=[1, 1], rank=["1", 2.0]).log.clicks.tolist() == [[1, 0]]
 
 
+@pytest.mark.parametrize(
+    ("clicks", "says"),
+    [
+        ([[1, 2], 0], "clicks: expected a value for each of 2 rows, found lists of different lengths"),
+        (np.array([1, 1j]), r"clicks, row 0: expected 0 or 1, found \(1\+0j\)"),
+        (np.zeros(2, "M8[s]"), "clicks, row 0: expected 0 or 1, found 1970-01-01T00:00:00"),
+    ],
+)
+@pytest.mark.parametrize("features", [[[1], [2]], None])
+def test_clicks_that_are_none(features, clicks, says):
+    with pytest.raises(FultrError, match=says):
+        pages_of(features, clicks, query=[1, 1], rank=[1, 2], document=["a", "b"])
+
+
 def test_ids_may_be_columns_of_any_kind():
     columns = dict(
         query=pd.Series([(1, 2), "a", "a", 7, 7], dtype=object),
@@ -142,6 +156,11 @@ def test_features_that_differ_by_page_are_averaged_for_a_document():
         (dict(rank=[0, 1, 0, 0, 1]), "rank, row 0: expected a whole number from 1 to 10,000, found 0"),
         (dict(rank=[1, 1.5, 1, 1, 2]), "rank, row 1: expected a whole number from 1 to 10,000, found 1.5"),
         (dict(rank=[1, 2, "x", 1, 2]), 'rank, row 2: expected a whole number from 1 to 10,000, found the text "x"'),
+        (dict(rank=[[1, 2], 1]), "rank: expected a value for each of 5 rows, found lists of different lengths"),
+        (
+            dict(rank=np.zeros(5, "M8[s]")),
+            "rank, row 0: expected a whole number from 1 to 10,000, found 1970-01-01T00:00",
+        ),
         (dict(rank=[1, 2]), r"rank: expected a value for each of 5 rows, found shape \(2,\)"),
         (dict(query=["a", "a", None, "a", "a"]), "query, row 2: expected an id, found none"),
         (dict(user=[1.0, 1.0, np.nan, 1, 1]), "user, row 2: expected an id, found none"),

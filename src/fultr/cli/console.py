@@ -6,6 +6,7 @@ Rich, which draws, is imported when there is something to draw.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import sys
 import textwrap
@@ -41,8 +42,19 @@ def folded(text: str, indent: str = "") -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object on stdout."""
-    print(json.dumps(value, indent=1, allow_nan=False))
+    """Print one JSON object on stdout; numbers that are not finite, for which JSON has no word, are null."""
+    print(json.dumps(_plain(value), indent=1, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_plain(one) for one in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value
 
 
 def print_table(rows: Sequence[Sequence[str]], title: str = "", left: int = 1, words: str = "") -> None:

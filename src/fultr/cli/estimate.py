@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -193,9 +192,7 @@ def as_dict(found: Diagnosis) -> dict[str, Any]:
 
 
 def _trust_dict(found: TrustBias) -> dict[str, Any]:
-    """An error that could not be measured, which is infinite, is null."""
-    error = found.error if math.isfinite(found.error) else None
-    return {**asdict(found), "error": error, "seen": found.seen, "reversed": found.reversed}
+    return {**asdict(found), "seen": found.seen, "reversed": found.reversed}
 
 
 def _held_out_dict(log: ImpressionLog, other: ImpressionLog, models: dict[str, Prediction]) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def evaluate(
     check_number("relevant grade", grade, least=1, most=MAX_GRADE, whole=True)
     measured = _measured(loaded.score(queries), queries, cutoffs, grade)
     if as_json:
-        plain = {n: {k: None if v != v else v for k, v in asdict(s).items()} for n, s in measured.items()}
+        plain = {n: asdict(s) for n, s in measured.items()}
         name = None if version is None else version.name
         content = {"ranker": str(ranker), "version": name, "data": where, "relevant_grade": grade, "metrics": plain}
         print_json(content)

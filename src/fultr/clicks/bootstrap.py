@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from fultr.clicks.canonical import page_places, query_places, user_places
 from fultr.clicks.impressions import Cells, ImpressionLog
 from fultr.core.arrays import Float64s, Int32s, Int64s
 from fultr.core.checks import check_choice, check_number, check_seed
@@ -32,15 +33,15 @@ def usual_unit(log: ImpressionLog) -> Unit:
 
 
 def units_of(log: ImpressionLog, over: Unit) -> Int32s | Int64s:
-    """Which unit each impression belongs to, numbered from 0 without gaps."""
+    """Which unit each impression belongs to, numbered from 0 without gaps, and alike in all logs of the same pages."""
     check_choice("bootstrap over", over, UNITS)
     if over == "pages":
-        return np.arange(log.impressions)
+        return page_places(log)
     if over == "users":
         if log.users is None:
             raise FultrError("bootstrap over users: the log does not say who searched; use queries or pages")
-        return np.unique(log.users, return_inverse=True)[1]
-    return np.unique(log.queries, return_inverse=True)[1]
+        return np.unique(user_places(log), return_inverse=True)[1]
+    return np.unique(query_places(log), return_inverse=True)[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fultr.clicks.any_log import click_log
 from fultr.clicks.bootstrap import Draws, Unit, bootstrap
+from fultr.clicks.canonical import canonical
 from fultr.clicks.cascade_check import Stopping, stopping
 from fultr.clicks.examination.affine import AffineModel, affine_em
 from fultr.clicks.examination.methods import METHODS, Method, examination_by
@@ -192,7 +193,7 @@ def diagnose(
     ('all-pairs', 'do not trust', 'There are only 5 clicks.')
     """
     check_choice("method", method, ("auto", *METHODS))
-    log = click_log(log)
+    log = canonical(click_log(log))
     cells = log.cells()
     found: dict[Method, Float64s] = {}
     for one in METHODS:

@@ -158,7 +158,7 @@ def _of_frame(table: Any) -> tuple[NDArray[Any], tuple[str, ...] | None]:
     import narwhals as nw
 
     try:
-        frame = nw.from_native(_dense(table), eager_only=True)
+        frame = nw.from_native(dense(table), eager_only=True)
         columns = list(frame.iter_columns())
     except TypeError:
         found = type(table).__name__
@@ -179,7 +179,7 @@ def _of_frame(table: Any) -> tuple[NDArray[Any], tuple[str, ...] | None]:
     return values, tuple(frame.columns) if texts else None
 
 
-def _dense(table: Any) -> Any:
+def dense(table: Any) -> Any:
     """A table of pandas without sparse columns; others as they are."""
     types: Any = getattr(table, "dtypes", None)
     if not hasattr(types, "items"):
@@ -190,7 +190,12 @@ def _dense(table: Any) -> Any:
 
 def column_of(name: str, values: Any, rows: int) -> NDArray[Any]:
     """One value for each row, as an array."""
-    column = np.asarray(values)
+    try:
+        column = np.asarray(values)
+    except ValueError:  # lists of different lengths
+        raise FultrError(
+            f"{name}: expected a value for each of {rows} rows, found lists of different lengths"
+        ) from None
     if column.shape != (rows,):
         raise FultrError(f"{name}: expected a value for each of {rows} rows, found shape {column.shape}")
     return column
@@ -250,8 +255,8 @@ def pages_of(
         rank: at which the document was displayed, from 1.
         user: an id of who searched; None: that is not known.
         session: an id that tells impressions of the same query by the same user apart.
-        document: an id; None: documents of a query with the same features are the same. One that a page displays twice
-            counts as two documents.
+        document: an id; None: documents of a query with the same features are the same, in other logs too, and are
+            called by a number made of these. One that a page displays twice counts as two documents.
         where: what errors call a row of a column.
 
     >>> made = pages_of([[1], [2], [2], [1]], [1, 0, 0, 0], query=list("aaaa"), rank=[1, 2, 1, 2])
@@ -259,7 +264,7 @@ def pages_of(
     ([[0, 1], [1, 0]], [[0, 1], [2, 3]])
     """
     values, names = (None, None) if features is None else features_of(features)
-    size = np.asarray(clicks).size if values is None else len(values)
+    size = len(values) if values is not None else len(clicks) if hasattr(clicks, "__len__") else np.asarray(clicks).size
     if not size:
         raise FultrError("click log: expected rows, found none")
     if values is None and document is None:
@@ -325,6 +330,8 @@ def _ranks(rank: Any, size: int, where: Where) -> Int64s:
 def _column_of_numbers(name: str, values: Any, size: int, expected: str, where: Where) -> tuple[NDArray[Any], Float64s]:
     """A column as it was given, and its numbers; the first value that is none is named."""
     column = column_of(name, values, size)
+    if size and column.dtype.kind in "cmM":  # float64 would take them, and lose what they say
+        raise FultrError(f"{where(name, 0)}: expected {expected}, found {written(column[0])}")
     try:
         return column, column.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -361,7 +368,7 @@ def _check_ranks(page: Int64s, place: Int64s, order: Int64s, sessions: bool, whe
 
 
 def _same_features(values: Float32s) -> tuple[NDArray[Any], Int64s]:
-    """A number for each distinct row of features: the first row that has them."""
+    """A name for each distinct row of features, the same in every log, and for each row which of these it has."""
     from fultr.clicks.row_kernels import differ, fill_hashes  # compiled
 
     words = np.ascontiguousarray(values + np.float32(0)).view(np.uint32)  # -0 is 0
@@ -374,4 +381,4 @@ def _same_features(values: Float32s) -> tuple[NDArray[Any], Int64s]:
         _, first, codes = np.unique(keys, return_index=True, return_inverse=True)
     position = np.empty(first.size, np.int64)
     position[np.argsort(first)] = np.arange(first.size)
-    return np.sort(first), position[codes]
+    return hashes[np.sort(first)], position[codes]

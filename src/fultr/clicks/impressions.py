@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fultr.clicks.ids import digests_of, mixed
 from fultr.clicks.log import ClickLog, Display, Records
-from fultr.core.arrays import Bools, Float32s, Float64s, Int32s, Int64s, UInt8s
+from fultr.core.arrays import Bools, Float32s, Float64s, Int32s, Int64s, UInt8s, UInt64s
 from fultr.core.errors import FultrError
 
 _MOST_PLACES = 1 << 26  # of all pages: half a gigabyte for each whole number
@@ -125,6 +126,16 @@ class ImpressionLog:
         shown: Bools = self.documents >= 0
         return shown
 
+    @cached_property
+    def query_digests(self) -> UInt64s:
+        """A number for each query that is made of its id."""
+        return digests_of(self.query_names)
+
+    @cached_property
+    def pair_digests(self) -> UInt64s:
+        """A number for each pair that is made of the ids of its query and of its document."""
+        return mixed(mixed(self.query_digests[self.query_of_pair]) + digests_of(self.document_names))
+
     def records(self) -> Records:
         """What the log displayed and what was clicked, to train on as on simulated clicks or a device's log.
 
@@ -221,7 +232,9 @@ def check_lengths(pages: int, documents: int, longest: int, where: Callable[[], 
 
 
 def _numbers(names: Sequence[Hashable], others: Sequence[Hashable]) -> Int64s:
-    at = {name: i for i, name in enumerate(others)}
+    at: dict[Hashable, int] = {}
+    for i, name in enumerate(others):
+        at.setdefault(name, i)  # the first of a document that a page displayed twice
     return np.array([at.get(name, -1) for name in names], np.int64)
 
 

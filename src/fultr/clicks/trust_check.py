@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numba import njit
 
+from fultr.clicks.canonical import page_places
 from fultr.clicks.examination.harvesting import all_pairs, pair_counts
 from fultr.clicks.impressions import Cells, ImpressionLog
 from fultr.core.arrays import Float64s, Int32s, Int64s
@@ -95,7 +96,7 @@ def trust_bias(log: ImpressionLog, examination: Float64s, *, seed: int = 0) -> T
         examination: an estimate, by which documents' relevance is compared.
         seed: of the halves.
     """
-    half = generator(seed, Purpose.HALVES).random(log.impressions) < 0.5
+    half = generator(seed, Purpose.HALVES).random(log.impressions)[page_places(log)] < 0.5
     if log.ranks == 1 or not 0 < half.sum() < half.size or examination.min() <= 0:
         return None
     halves = log.cells(half.astype(np.float64)), log.cells((~half).astype(np.float64))

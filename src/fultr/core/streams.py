@@ -48,6 +48,7 @@ class Purpose(IntEnum):
     EXPLORATION = 20
     SPLITS = 21
     COLUMNS = 22
+    BINS = 23
     BOOTSTRAP = 40
     HALVES = 41
     QUERY_KIND = 42
