@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 
 import numpy as np
 import pytest
@@ -87,6 +89,7 @@ def test_bad_options_are_one_line(clicklog, tmp_path, options, says):
             "--figure: expected another file than SECOND",
         ),
         (["compare", "mine.png", "logged", "a.png", "--figure", "no/a.png"], "no/a.png: cannot be written: No such"),
+        (["data", "clicks", "taken.tsv"], "taken.truth.json: cannot be written: Is a directory"),
         (["data", "clicks", "no/a.tsv", "--data", "mine.tsv"], "no/a.tsv: cannot be written: No such file"),
         (
             ["data", "clicks", "mine.tsv", "--data", "mine.tsv"],
@@ -98,6 +101,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is_read(tmp_path, mon
     """Nothing here could be read, so nothing else may be complained about, and all files stay as they were."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
+    (tmp_path / "taken.truth.json").mkdir()
     (tmp_path / "link.png").symlink_to("mine.png")
     kept = {name: tmp_path / name for name in ("mine.png", "mine.tsv", "a.png", "a.json")}
     for path in kept.values():
@@ -231,3 +235,50 @@ def test_features_without_ids_are_not_looked_for_in_letor_data(tmp_path):
     for arguments in (["evaluate", out, judged], ["rank", out, judged], ["evaluate", out, "synthetic"]):
         found = CliRunner().invoke(cli, list(map(str, arguments)))
         assert "the ranker knows its features by the names in its click log ('age', ...)" in str(found.exception)
+
+
+def test_a_log_is_compared_though_it_can_be_read_once_only(tmp_path):
+    """Rankers with named features ask for the log's columns first, and a pipe has no second reading."""
+    log, _ = with_gaps(tmp_path, ["age", "words", "match"])
+    out, pipe = tmp_path / "r.json", tmp_path / "pipe"
+    assert run(log, "--features", "age,words,match", "--model", "linear", "-o", out).exit_code == 0
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(log.read_bytes()))
+    writer.start()
+    arguments = ["--bootstrap", "20", "--most-unseen", "1", "--json"]
+    read, piped = (
+        CliRunner().invoke(cli, ["compare", str(path), "logged", str(out), *arguments]) for path in (log, pipe)
+    )
+    writer.join()
+    assert {**json.loads(piped.stdout), "log": str(log)} == json.loads(read.stdout)
+
+
+def test_a_comparison_without_a_single_draw_has_no_interval(tmp_path):
+    """Examination is estimable from the whole log alone: each two ranks are linked by one query."""
+    rng, lines, session = np.random.default_rng(0), ["query,session,rank,click,document,f1"], 0
+    for i in range(11):
+        for turn in range(20):
+            shown = list(range(12))
+            if turn % 2:
+                shown[i], shown[i + 1] = shown[i + 1], shown[i]
+            session += 1
+            clicks = [int(k in (i, i + 1) and rng.random() < 0.6) for k in range(12)]
+            lines += [f"q{i},{session},{k + 1},{clicks[k]},d{d},{d}" for k, d in enumerate(shown)]
+    log, out = tmp_path / "chain.csv", tmp_path / "r.json"
+    log.write_text("\n".join(lines) + "\n")
+    fultr.Ranker(np.float32([-1]), np.array([1]), normalised=False).save(out)
+    asked = ["compare", str(log), "logged", str(out), "--bootstrap", "20"]
+    told = json.loads(CliRunner().invoke(cli, [*asked, "--json"]).stdout)
+    assert told["rankers"][str(out)]["low"] is told["difference"]["high"] is told["relative"]["low"] is None
+    assert told["answer"] == "inconclusive"
+    said = CliRunner().invoke(cli, asked).stdout
+    assert "no interval" in said
+    assert "nan" not in said
+
+
+def test_compare_names_the_log_that_it_cannot_use(tmp_path):
+    log, out = tmp_path / "zero.csv", tmp_path / "r.json"
+    log.write_text("query,rank,click,f1\na,1,0,1\na,2,0,2\n")
+    fultr.Ranker(np.float32([1]), np.array([1]), normalised=False).save(out)
+    found = CliRunner().invoke(cli, ["compare", str(log), "logged", str(out), "--bootstrap", "20"])
+    assert str(found.exception).startswith(f"{log}: click log: no document was clicked")

@@ -305,3 +305,17 @@ def test_real_clicks(real_data):
     assert np.bincount(log.queries).max() / log.impressions == pytest.approx(0.57, abs=0.005)
     shown, clicked = log.cells().by_rank()
     np.testing.assert_allclose((clicked / shown)[[0, 1, 2, 9]], [0.257, 0.249, 0.170, 0.045], atol=0.0005)
+
+
+@pytest.mark.parametrize(
+    "text", ["query,rank,click,f1\na,1,True,1\na,2,FALSE,2\n", "query\tdocuments\tclicks\na\tx,y\ttrue,False\n"]
+)
+def test_clicks_may_be_true_or_false(tmp_path, text):
+    (tmp_path / "log.csv").write_text(text)
+    assert read_click_log(tmp_path / "log.csv").clicks.tolist() == [[1, 0]]
+
+
+def test_a_column_of_features_is_named_once(tmp_path):
+    (tmp_path / "log.csv").write_text("query,rank,click,f1\na,1,1,1\n")
+    with pytest.raises(FultrError, match="line 1: expected different columns of features, found f1 twice"):
+        read_click_log(tmp_path / "log.csv", features=["f1", "f1"])

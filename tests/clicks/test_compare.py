@@ -194,6 +194,10 @@ def test_tables_are_click_logs():
             pd.DataFrame({"query": [1, None], "rank": [1, 1], "click": [0, 0], "f1": [1, 2]}),
             "row 1: expected a value in",
         ),
+        (
+            pd.DataFrame({"query": [1, 2], "rank": [1, 1], "click": [0, 0], "f1": [1, None]}),
+            "click log, row 1: expected a value in column f1, found none",
+        ),
         (3, "click log: expected a click log .* found int"),
         (np.ones((3, 2)), "click log: expected a click log .* found ndarray"),
         ({"query": [1], "rank": [1, 2], "click": [0]}, "click log: expected columns with values of one type each"),
@@ -202,6 +206,8 @@ def test_tables_are_click_logs():
             diagnose(given)
     with pytest.raises(FultrError, match="click log: features: expected names of columns, found 5"):
         click_log(table, features=5)
+    sparse = pd.DataFrame({"query": [1, 1], "rank": [1, 2], "click": [0, 1], "f1": pd.arrays.SparseArray([0.0, 2])})
+    assert click_log(sparse).features.tolist() == [[0], [2]]
     flags = pa.table({"query": [1, 1], "rank": [1, 2], "click": [True, False], "f1": [True, False], "f2": [0.5, 2]})
     assert click_log(flags).features.tolist() == [[1, 0.5], [0, 2]]
 

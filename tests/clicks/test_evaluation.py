@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from fultr.clicks.bootstrap import units_of
 from fultr.clicks.evaluated import ESTIMATORS, METRICS, Examined
 from fultr.clicks.evaluation import evaluate_from_clicks
 from fultr.clicks.impressions import ImpressionLog
@@ -53,6 +55,21 @@ GOOD = RELEVANCE + 0.1 * np.random.default_rng(1).normal(size=RELEVANCE.shape)
 POOR = 0.2 * RELEVANCE + np.random.default_rng(2).normal(size=RELEVANCE.shape)
 
 
+def test_equal_scores_keep_what_was_on_the_page():
+    log = ImpressionLog.from_arrays([1, 1, 1, 2], [[5, 6, -1], [7, 8, 9], [9, -1, -1], [1, 2, -1]], np.zeros((4, 3)))
+    log = replace(log, clicks=np.where(log.shown, 1, 0).astype(np.uint8))
+
+    def unseen(by_document):
+        given = np.array([by_document.get(name, 0.0) for name in log.document_names.tolist()])
+        return evaluate_from_clicks(log, {"new": given}, [1, 0.5, 0.3], draws=20)
+
+    same = unseen({})
+    assert same.unseen == (0, 0)
+    assert (same.better("new").low, same.better("new").high) == (0, 0)
+    assert unseen({9: 1.0}).unseen[1] == pytest.approx(1 / 8)  # of 2 + 3 + 1 + 2: on the first page 9, then 5
+    assert unseen({5: 1.0, 9: 1.0}).unseen[1] == pytest.approx(2 / 8)  # also on the second: 5, 9 and 7
+
+
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("metric", METRICS)
 def test_estimates_are_those_of_a_plain_loop(metric, estimator):
@@ -63,13 +80,14 @@ def test_estimates_are_those_of_a_plain_loop(metric, estimator):
     )
     gain = GAINS[metric] if metric != "precision" else np.full(K, 1 / 4)
     total, weight = 0.0, 0.0
+    unit = units_of(log, "users")
     for i in range(log.impressions):
         order = sorted(range(K), key=lambda k: -scores(log, GOOD)[log.documents[i, k]])
         for place, k in enumerate(order):
             w = min(1 / EXAMINATION[k], clip) * log.clicks[i, k]
             if estimator == "doubly-robust":
                 made = seen = every = examined = 0.0
-                for j in np.flatnonzero(log.users % 2 != log.users[i] % 2):
+                for j in np.flatnonzero(unit % 2 != unit[i] % 2):
                     for rank in range(K):
                         every += log.clicks[j, rank]
                         examined += EXAMINATION[rank]
@@ -100,7 +118,10 @@ def test_means_over_many_logs_are_the_truth(estimator):
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_intervals_cover_as_often_as_they_say_and_answers_are_right(estimator):
-    """200 logs: 90% to 98% of nominal 95% intervals cover, and the poor ranker is never called better."""
+    """200 logs: 88% to 98% of nominal 95% intervals cover, and the poor ranker is never called better.
+
+    Of 800 logs of as few users, the intervals of 92% cover: 88% is two standard errors below.
+    """
     rng = np.random.default_rng(5)
     value, expected = [], truth(GOOD, "dcg", per_relevant=estimator == "self-normalised")
     gap = truth(GOOD, "dcg") - truth(POOR, "dcg")
@@ -115,7 +136,7 @@ def test_intervals_cover_as_often_as_they_say_and_answers_are_right(estimator):
         gaps.append(compared.low <= gap <= compared.high)
         answers.append(compared.answer)
         nulls.append(found.better("good", "same").answer)
-    assert 0.90 <= np.mean(value) <= 0.98
+    assert 0.88 <= np.mean(value) <= 0.98
     if estimator != "self-normalised":  # whose difference is per relevant document
         assert 0.90 <= np.mean(gaps) <= 0.98
     assert answers.count("yes") > 150

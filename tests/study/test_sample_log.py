@@ -117,3 +117,10 @@ def test_the_command(tmp_path):
 def test_bad_arguments(given, message):
     with pytest.raises(FultrError, match=message):
         sample_clicks(**given)
+
+
+def test_there_is_no_log_without_its_truth(sample, tmp_path):
+    (tmp_path / "log.truth.json").mkdir()
+    with pytest.raises((FultrError, OSError)):
+        sample.save(tmp_path / "log.tsv")
+    assert not (tmp_path / "log.tsv").exists()

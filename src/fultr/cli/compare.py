@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -17,6 +18,7 @@ from fultr.core.errors import FultrError
 if TYPE_CHECKING:
     from fultr.clicks.compare import Comparison
     from fultr.clicks.evaluated import Evaluation
+    from fultr.clicks.files import LogFile
     from fultr.rankers.ranker import Ranker
 
 _LOGGED = "logged"
@@ -27,6 +29,7 @@ _WORDS = {
     "precision": "precision",
     "rank": "sum of ranks of relevant documents, per page",
 }
+_NO_INTERVAL = "no interval"
 _MORE = {"clicks": "get more clicks than", "rank": "rank relevant documents higher than"}
 
 
@@ -101,7 +104,7 @@ def compare(
       fultr compare clicks.tsv logged new.json --metric dcg --examination 1,.6,.4
     """
     from fultr.clicks.compare import compare_rankers
-    from fultr.clicks.files import read_click_log
+    from fultr.clicks.files import LogFile, read_click_log
     from fultr.rankers.click_logs import score_pairs, trained_on
     from fultr.rankers.versions import read_ranker
 
@@ -114,17 +117,17 @@ def compare(
         raise FultrError(f"expected two different rankers, found {first} twice")
     loaded = {name: None if name == _LOGGED else read_ranker(name)[0] for name in (first, second)}
     with working("Reading"):
-        log = read_click_log(clicklog, separator=separator, features=features or _known(clicklog, loaded.values()))
-    try:
+        file = LogFile(clicklog)  # once: it may be a pipe
+        log = read_click_log(file, separator=separator, features=features or _known(file, loaded.values()))
+    with _naming(clicklog):
         scores = {name: r if r is None else score_pairs(r, log, scale=scale) for name, r in loaded.items()}
-    except FultrError as error:
-        raise FultrError(f"{clicklog}: {error}{_hint(str(error))}") from None
     trained = {name: False if r is None else trained_on(r, log) for name, r in loaded.items()}
-    with compiling(2), progress_bar(2 * draws, "Bootstrap") as done:
+    known = None if examination is None else _numbers(examination, log.ranks)
+    with compiling(2), progress_bar(2 * draws, "Bootstrap") as done, _naming(clicklog):
         found = compare_rankers(
             log,
             cast(Any, scores),
-            examination=None if examination is None else _numbers(examination, log.ranks),
+            examination=known,
             method=cast(Any, method),
             metric=cast(Any, metric),
             estimator=cast(Any, estimator),
@@ -149,12 +152,19 @@ def compare(
         say(f"Figure: {figure}")
 
 
-def _known(clicklog: Path, rankers: Iterable[Ranker | None]) -> list[str] | None:
+def _known(file: LogFile, rankers: Iterable[Ranker | None]) -> list[str] | None:
     """The rankers' features by name, if they have names and the log has all of these columns."""
-    from fultr.clicks.files import row_columns
-
     names = list(dict.fromkeys(name for one in rankers if one is not None and one.named for name in one.feature_names))
-    return names if names and set(names) <= set(row_columns(clicklog)) else None
+    return names if names and set(names) <= set(file.columns()) else None
+
+
+@contextmanager
+def _naming(clicklog: Path) -> Iterator[None]:
+    """What is wrong with a log is said with its name."""
+    try:
+        yield
+    except FultrError as error:
+        raise FultrError(f"{clicklog}: {error}{_hint(str(error))}") from None
 
 
 def _hint(said: str) -> str:
@@ -190,7 +200,8 @@ def _print(found: Comparison, path: Path, first: str, second: str) -> None:
     rows = [["ranker", unit, "95% interval"]]
     for name in (first, second):
         value = next(value for value in said.values if value.name == _called(name))
-        rows.append([name, f"{value.mean:.4f}", f"{value.low:.4f} to {value.high:.4f}"])
+        span = f"{value.low:.4f} to {value.high:.4f}" if value.low == value.low else _NO_INTERVAL
+        rows.append([name, f"{value.mean:.4f}", span])
     rows.append([f"{second} - {first}", f"{_signed(said) * gap.mean:+.4f}", _span(said, gap.low, gap.high)])
     print_table(rows, title=f"{path}, by {said.estimator}")
     print(f"Clicks       {said.clicks:,}, which weighted count as {said.effective:,.0f}")
@@ -202,10 +213,12 @@ def _print(found: Comparison, path: Path, first: str, second: str) -> None:
     more = _MORE.get(said.metric, "be better than")
     share = _relative(found, first)
     answer = {"yes": "Yes", "no": "No", "inconclusive": "Inconclusive"}[gap.answer]
-    relative = "" if share is None else f" ({share[0]:+.1%}; 95% interval {share[1]:+.1%} to {share[2]:+.1%})"
+    relative = "" if share is None else f" ({share[0]:+.1%}; {_percent(share[1], share[2])})"
     print(f"\nWould {second} {more} {first}? {answer}{relative}.")
     if said.refusal:
         print(f"The log cannot tell: {said.refusal}")
+    elif gap.low != gap.low:
+        print("No draw of the bootstrap gave an answer, so nothing says how sure this one is.")
     elif gap.low == gap.high == 0:
         print("Both give the same ranks to what was clicked: by this metric they cannot be told apart.")
     elif gap.answer == "inconclusive":
@@ -236,7 +249,13 @@ def _signed(said: Evaluation) -> float:
     return -1.0 if said.metric == "rank" else 1.0
 
 
+def _percent(low: float, high: float) -> str:
+    return f"95% interval {low:+.1%} to {high:+.1%}" if low == low else _NO_INTERVAL
+
+
 def _span(said: Evaluation, low: float, high: float) -> str:
+    if low != low:
+        return _NO_INTERVAL
     ends = sorted((_signed(said) * low, _signed(said) * high))
     return f"{ends[0]:+.4f} to {ends[1]:+.4f}"
 

@@ -139,13 +139,11 @@ def clicks(
       fultr data clicks --click-model trust --trust 0.3 --gamma 2
       fultr data clicks mq.csv.gz --data ~/data/MQ2007 --displayed 10
     """
-    from fultr.clicks.tables import check_log_name
     from fultr.core.settings import build
     from fultr.data.load import load
-    from fultr.study.sample_log import sample_clicks
+    from fultr.study.sample_log import sample_clicks, truth_beside
 
-    check_log_name(out)
-    check_written({"OUT": out}, {"--data": source})
+    check_written({"OUT": out, "the truth beside OUT": truth_beside(out)}, {"--data": source})
     given = given_settings(settings)
     model = build(ClickModel, {name: value for name, value in given.items() if name in leaves(ClickModel)})
     policy = build(PolicySettings, {name: value for name, value in given.items() if name in leaves(PolicySettings)})

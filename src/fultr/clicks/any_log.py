@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fultr.clicks.file_tables import FileTable, bools
+from fultr.clicks.file_tables import FileTable
 from fultr.clicks.files import feature_names, log_of_pages, page_columns, read_click_log, refuse_columns
-from fultr.clicks.frames import Pages
+from fultr.clicks.frames import Pages, dense
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.repeated import REPEATED, Repeated
 from fultr.clicks.row_files import are_rows, log_of_rows, named_columns
@@ -66,7 +66,7 @@ def click_log(
     if not table.num_rows:
         raise FultrError("click log: expected rows, found none")
     for name, column in columns.items():
-        held.wrong(bools(column.is_null()), f"a value in column {name}", lambda _: None)
+        held.wrong_if_missing(name, column)
     if rows:
         return log_of_rows(held, repeated)
     return log_of_pages(held, None, repeated, feature_names(names, wanted))
@@ -80,7 +80,7 @@ def _arrow(given: Any) -> pa.Table:
             return pa.table(given)
         import narwhals as nw
 
-        return nw.from_native(given, eager_only=True).to_arrow()
+        return nw.from_native(dense(given), eager_only=True).to_arrow()
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise FultrError(f"click log: expected columns with values of one type each: {one_line(str(error))}") from None
     except TypeError:

@@ -26,7 +26,8 @@ from fultr.clicks.any_log import click_log
 from fultr.clicks.bootstrap import Unit, units_of, usual_unit
 from fultr.clicks.evaluated import ESTIMATORS, METRICS, Estimator, Evaluation, Examined, Metric, Value, interval_of
 from fultr.clicks.impressions import ImpressionLog, summed
-from fultr.core.arrays import Float64s, Int32s, Int64s
+from fultr.clicks.weights import clip_for_half, effective
+from fultr.core.arrays import Bools, Float64s, Int32s, Int64s
 from fultr.core.checks import check_choice, check_number, check_seed, written
 from fultr.core.errors import FultrError
 from fultr.core.streams import Purpose, generator
@@ -96,7 +97,7 @@ def evaluate_from_clicks(
     worth = np.where(log.shown, log.clicks - noise, 0.0)
     clicks = np.where(log.clicks, 1.0, 0.0).sum(axis=0)
     if estimator == "doubly-robust" and clip is None:
-        clip = _clip_for_half(clicks, examined.weights())
+        clip = clip_for_half(clicks, examined.weights())
     over = over or usual_unit(log)
     unit = units_of(log, over)
     units = int(unit.max()) + 1
@@ -118,9 +119,9 @@ def evaluate_from_clicks(
         drawn = _draw_anew(log, places, worth, examined.draws, metric, estimator, cutoff, clip, unit, units, seed)
     names = ("displayed", *rankers)
     values = tuple(Value(n, float(m), *interval_of(d)) for n, m, d in zip(names, means, drawn.T, strict=True))
-    effective = _effective(clicks, weights[:-1])
+    counted = effective(clicks, weights[:-1])
     unseen = (0.0, *(_unseen(log, each) for each in scores[1:] if each is not None))
-    refusal = _refusal(clicks, examined, effective, units, over)
+    refusal = _refusal(clicks, examined, counted, units, over)
     if refusal is None and max(unseen) > most_unseen:
         worst = names[int(np.argmax(unseen))]
         refusal = (
@@ -129,7 +130,7 @@ def evaluate_from_clicks(
         )
     total = int(clicks.sum())
     return Evaluation(
-        metric, estimator, cutoff, clip, values, over, units, total, effective, unseen, refusal, means, drawn
+        metric, estimator, cutoff, clip, values, over, units, total, counted, unseen, refusal, means, drawn
     )
 
 
@@ -199,14 +200,25 @@ def _by_rank(ranks: int, metric: Metric, cutoff: int | None, examination: Float6
 
 
 def _unseen(log: ImpressionLog, scores: Float64s) -> float:
-    """Of what a ranker would have shown, the share that was not on the page."""
+    """Of what a ranker would have shown, the share that was not on the page; of equal scores, the page's come first."""
     order = np.lexsort((-scores, log.query_of_pair))
-    begins = np.searchsorted(log.query_of_pair[order], np.arange(log.query_names.size))
-    place = np.empty(log.pairs, np.int64)
-    place[order] = np.arange(log.pairs) - begins[log.query_of_pair[order]]
+    query, sorted_ = log.query_of_pair[order], scores[order]
+    begins = np.searchsorted(query, np.arange(log.query_names.size))
+    better = np.empty(log.pairs, np.int64)  # documents of the query with higher scores
+    better[order] = _run_starts(np.r_[True, (np.diff(query) != 0) | (np.diff(sorted_) != 0)]) - begins[query]
+    on_page = np.sort(np.where(log.shown, -scores[log.documents], np.inf), axis=1)
+    other = np.c_[np.ones(len(on_page), bool), on_page[:, 1:] != on_page[:, :-1]]
+    tied = np.arange(log.ranks) - _run_starts(other)  # documents of the page with the same score that are above
+    place = np.sort(np.where(log.shown, better[log.documents], log.pairs), axis=1) + tied
     lengths = log.shown.sum(axis=1)
-    seen = (place[log.documents] < lengths[:, np.newaxis]) & log.shown
-    return 1 - float(seen.sum() / lengths.sum())
+    return 1 - float((place < lengths[:, np.newaxis]).sum() / lengths.sum())
+
+
+def _run_starts(begins: Bools) -> Int64s:
+    """The place where each run along the last axis began, for each of its places."""
+    at = np.where(begins, np.arange(begins.shape[-1]), 0)
+    starts: Int64s = np.maximum.accumulate(at, axis=-1)
+    return starts
 
 
 def _relevance(log: ImpressionLog, worth: Float64s, examined: Examined, unit: Int32s | Int64s) -> Float64s:
@@ -301,26 +313,13 @@ def _draw_anew(
     return found
 
 
-def _effective(clicks: Float64s, weights: Float64s) -> float:
-    squares = float((clicks * weights**2).sum())
-    return float((clicks * weights).sum()) ** 2 / squares if squares else 0.0
-
-
-def _clip_for_half(clicks: Float64s, weights: Float64s) -> float | None:
-    """The largest clip with which the clicks count as at least half of their number; None if none is needed."""
-    for clip in sorted(set(weights[clicks > 0].tolist()), reverse=True):
-        if _effective(clicks, np.minimum(weights, clip)) >= clicks.sum() / 2:
-            return None if clip >= weights[clicks > 0].max() else float(clip)
-    return None
-
-
-def _refusal(clicks: Float64s, examined: Examined, effective: float, units: int, over: Unit) -> str | None:
+def _refusal(clicks: Float64s, examined: Examined, counted: float, units: int, over: Unit) -> str | None:
     """Why the log cannot tell."""
     unseen = examined.never(clicks)
     if unseen:
         return f"{unseen}: no weight makes up for that."
     if units < LEAST_UNITS:
         return f"There are only {units} {over} to resample: intervals would be too narrow."
-    if effective < LEAST_EFFECTIVE:
-        return f"After weighting, {clicks.sum():.0f} clicks count as {effective:.0f}: too few to tell."
+    if counted < LEAST_EFFECTIVE:
+        return f"After weighting, {clicks.sum():.0f} clicks count as {counted:.0f}: too few to tell."
     return None

@@ -27,6 +27,7 @@ from fultr.core.errors import FultrError, one_line
 BLOCK_BYTES = 1 << 24  # longer lines are refused
 _PARQUET, _FEATHER = b"PAR1", b"ARROW1"
 _CHECKED_BYTES = 1 << 22  # at a time
+OF_FEATURE = "feature "  # before the names of features, so that none can be taken for another column
 _SHOWN = 60  # characters of a wrong value
 
 
@@ -51,6 +52,15 @@ class FileTable:
             value = str(found(row) if callable(found) else found[row].as_py())
             shown = f"{value[:_SHOWN]}..." if len(value) > _SHOWN else value
             raise FultrError(f"{self.path}, {self.word} {self.numbers[row]}: expected {expected}, found {shown!r}")
+
+    def wrong_if_missing(self, name: str, column: pa.Array) -> None:
+        """Refuse a column with missing values."""
+        bad = np.flatnonzero(bools(column.is_null()))
+        if bad.size:
+            called = name.removeprefix(OF_FEATURE)
+            raise FultrError(
+                f"{self.path}, {self.word} {self.numbers[bad[0]]}: expected a value in column {called}, found none"
+            )
 
     def cast(self, name: str, values: pa.Array, to: pa.DataType) -> pa.Array:
         """Values of a column in another type; refused if that is impossible."""
@@ -81,6 +91,12 @@ def as_numbers(elements: pa.Array) -> Float64s:
         elements = pc.if_else(good, trimmed, "nan")
     values: Float64s = elements.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
     return values
+
+
+def zeros_and_ones(texts: pa.Array) -> pa.Array:
+    """Texts that say true or false, in whatever letters, as the texts 1 and 0; others as they are."""
+    low = pc.utf8_lower(pc.utf8_trim_whitespace(texts))
+    return pc.if_else(pc.equal(low, "true"), "1", pc.if_else(pc.equal(low, "false"), "0", texts))
 
 
 def is_parquet(text: mmap.mmap) -> bool:
@@ -230,7 +246,7 @@ def read_parquet(path: Path, text: mmap.mmap, wanted: Iterable[tuple[str, str]])
     rows, columns = _checked(path, read)
     table = FileTable(path, columns, np.arange(1, rows + 1), "row")
     for name, column in columns.items():
-        table.wrong(bools(column.is_null()), f"a value in column {name}", lambda _: None)
+        table.wrong_if_missing(name, column)
     return table
 
 

@@ -9,8 +9,10 @@ Or a row for each displayed document, with its rank: see `fultr.clicks.row_files
 
 from __future__ import annotations
 
+import mmap
 import warnings
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from fultr.clicks.file_tables import (
     parquet_names,
     read_parquet,
     read_text,
+    zeros_and_ones,
 )
 from fultr.clicks.frames import coarse_columns
 from fultr.clicks.impressions import ImpressionLog, check_lengths, mean_by_pair, number_pairs
@@ -49,8 +52,38 @@ _SEPARATORS = (",", " ", ";", "|", ":", "/")
 _LOOK_AHEAD = 1000  # cells searched for the separator
 
 
+class LogFile:
+    r"""A click log's file, opened once: what comes through a pipe cannot be read again.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "log.csv"
+    ...     _ = file.write_text("query,rank,click,age\ncats,1,0,7\n")
+    ...     opened = LogFile(file)
+    >>> opened.columns(), read_click_log(opened, features=["age"]).impressions
+    (('query', 'rank', 'click', 'age'), 1)
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.aol = aol_log_files(self.path)
+
+    @cached_property
+    def text(self) -> mmap.mmap:
+        """Its content, unpacked."""
+        return map_text(self.path)
+
+    def columns(self) -> tuple[str, ...]:
+        """The columns of a file of which each row is a displayed document; none if its rows are pages."""
+        if self.aol is not None or is_xml(self.text):
+            return ()
+        parquet = is_parquet(self.text)
+        given = parquet_names(self.path, self.text) if parquet else first_cells(self.path, self.text)[0]
+        return tuple(name.strip() for name in given) if are_rows([name.strip().lower() for name in given]) else ()
+
+
 def read_click_log(
-    path: str | Path,
+    path: str | Path | LogFile,
     *,
     separator: str | None = None,
     features: Sequence[str] | None = None,
@@ -66,6 +99,7 @@ def read_click_log(
 
     Args:
         path: of a tab-separated, CSV or Parquet file, or of AOL4FOLTR's folder; .gz, .xz, .bz2 and .zst are unpacked.
+            Or a file that was opened already.
         separator: between documents, and between clicks, of one cell; by default the first of comma, space, semicolon,
             bar, colon, slash that occurs between clicks.
         features: the columns that hold the features, where a row is a displayed document; by default those called f1,
@@ -81,13 +115,14 @@ def read_click_log(
     >>> log.documents.tolist(), log.clicks.sum(axis=0).tolist()
     ([[0, 1, 2], [1, 0, -1]], [1, 1, 0])
     """
-    path = Path(path)
     check_choice("repeated", repeated, REPEATED)
     if separator == "":
         raise FultrError("separator: expected at least one character, found none")
-    if (files := aol_log_files(path)) is not None:
-        return read_aol(*files, repeated)
-    text = map_text(path)
+    file = path if isinstance(path, LogFile) else LogFile(path)
+    path = file.path
+    if file.aol is not None:
+        return read_aol(*file.aol, repeated)
+    text = file.text
     delimiter, line = "", 0
     if is_xml(text):
         return log_of_pages(read_tiangong(path, text), None, repeated)
@@ -125,26 +160,6 @@ def read_click_log(
     if rows:
         return log_of_rows(table, repeated)
     return log_of_pages(table, separator, repeated, feature_names(given, meant))
-
-
-def row_columns(path: str | Path) -> tuple[str, ...]:
-    r"""The columns of a file of which each row is a displayed document; none if its rows are pages.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "log.csv"
-    ...     _ = file.write_text("query,rank,click,age\ncats,1,0,7\n")
-    ...     row_columns(file)
-    ('query', 'rank', 'click', 'age')
-    """
-    path = Path(path)
-    if aol_log_files(path) is not None:
-        return ()
-    text = map_text(path)
-    if is_xml(text):
-        return ()
-    given = parquet_names(path, text) if is_parquet(text) else first_cells(path, text)[0]
-    return tuple(name.strip() for name in given) if are_rows([name.strip().lower() for name in given]) else ()
 
 
 def refuse_columns(place: str, features: Sequence[str] | None) -> None:
@@ -308,6 +323,7 @@ def _lists(table: FileTable, name: str, separator: str) -> tuple[pa.Array, Int64
 def _zeros_and_ones(table: FileTable, elements: pa.Array) -> tuple[np.ndarray[Any, Any], Bools]:
     """Clicks as numbers, and where they are 0 or 1."""
     if pa.types.is_string(elements.type) or pa.types.is_large_string(elements.type):
+        elements = zeros_and_ones(elements)
         ones, zeros = bools(pc.equal(elements, "1")), bools(pc.equal(elements, "0"))
     else:
         kind = pa.int8() if pa.types.is_boolean(elements.type) else pa.float64()

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from fultr.clicks.feature_names import number_in
-from fultr.clicks.file_tables import FileTable, as_numbers
+from fultr.clicks.file_tables import OF_FEATURE, FileTable, as_numbers, zeros_and_ones
 from fultr.clicks.frames import coarsened, pages_of
 from fultr.clicks.impressions import ImpressionLog
 from fultr.clicks.repeated import Repeated, on_one_page, without_repeated
@@ -33,7 +33,6 @@ _CALLED = {
 """What a column may be called; the first of these names that there is."""
 
 _NEEDED = ("query", "rank", "click")
-_OF_FEATURE = "feature "  # before the names of features, so that none can be taken for another column
 
 
 def are_rows(names: Sequence[str]) -> bool:
@@ -71,12 +70,14 @@ def named_columns(place: str, given: Sequence[str], features: Sequence[str] | No
         chosen = [features] if isinstance(features, str) else list(features)
     else:
         raise FultrError(f"{place}: features: expected names of columns, found {written(features)}")
-    for name in chosen:
+    for i, name in enumerate(chosen):
+        if name in chosen[:i]:
+            raise FultrError(f"{place}: expected different columns of features, found {name} twice")
         if exact.count(name) != 1:
             raise FultrError(f"{place}: expected one column {name} of features, found {exact.count(name)}")
         if found[exact.index(name)]:
             raise FultrError(f"{place}: column {name} cannot be a feature: it is the {found[exact.index(name)]}")
-        found[exact.index(name)] = _OF_FEATURE + name
+        found[exact.index(name)] = OF_FEATURE + name
     if not chosen and "document" not in found:
         raise FultrError(f"{place}: expected a column document, or features that tell documents apart; found neither")
     return found
@@ -89,8 +90,8 @@ def log_of_rows(table: FileTable, repeated: Repeated) -> ImpressionLog:
         if name in table.columns:
             names, numbers = table.numbered(name)
             ids[name] = names[numbers]
-    ranks, clicks = (_column(table, name) for name in ("rank", "click"))
-    chosen = [name for name in table.columns if name.startswith(_OF_FEATURE)]
+    ranks, clicks = _column(table, "rank"), _column(table, "click", flags=True)
+    chosen = [name for name in table.columns if name.startswith(OF_FEATURE)]
     features = _features(table, chosen) if chosen else None
     made = pages_of(
         features,
@@ -104,7 +105,7 @@ def log_of_rows(table: FileTable, repeated: Repeated) -> ImpressionLog:
     )
     log = made.log
     if chosen:
-        log = replace(log, feature_names=tuple(name.removeprefix(_OF_FEATURE) for name in chosen))
+        log = replace(log, feature_names=tuple(name.removeprefix(OF_FEATURE) for name in chosen))
     if "document" not in ids:
         return log
     twice = on_one_page(table.numbered("document")[1], made.rows)
@@ -115,10 +116,10 @@ def log_of_rows(table: FileTable, repeated: Repeated) -> ImpressionLog:
     return without_repeated(table.path, log, twice, repeated)
 
 
-def _column(table: FileTable, name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """A column of numbers; what is none is refused with its row."""
+def _column(table: FileTable, name: str, *, flags: bool = False) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """A column of numbers; what is none is refused with its row. With flags, true and false are numbers, too."""
     text = _text(table, name)
-    numbers = as_numbers(text)
+    numbers = as_numbers(zeros_and_ones(text) if flags else text)
     table.wrong(np.isnan(numbers), f"a number in column {name}", text)
     return numbers
 
@@ -133,7 +134,7 @@ def _features(table: FileTable, names: Sequence[str]) -> Float32s:
     """float32 [rows, features]."""
     values = np.empty((table.numbers.size, len(names)), np.float32)
     for i, name in enumerate(names):
-        text, called = _text(table, name), name.removeprefix(_OF_FEATURE)
+        text, called = _text(table, name), name.removeprefix(OF_FEATURE)
         with np.errstate(over="ignore"):
             values[:, i] = numbers = as_numbers(text)
         table.wrong(~np.isfinite(values[:, i]), f"a finite number in column {called}", text)

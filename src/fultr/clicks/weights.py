@@ -52,21 +52,38 @@ def weights_of(clicks: Float64s, examination: Float64s) -> Weights:
     total, top = float(mass.sum()) or 1.0, int(np.argmax(weight))
     order = np.argsort(-weight)
     heaviest = np.clip(0.01 * counted.sum() - np.r_[0, np.cumsum(counted[order])[:-1]], 0, counted[order])
-    enough = FEW_EFFECTIVE * counted.sum()
-    limits = [w for w in sorted(weight[usable], reverse=True) if _effective(counted, np.minimum(weight, w)) >= enough]
     return Weights(
         int(clicks.sum()),
-        _effective(counted, weight),
+        effective(counted, weight),
         float(weight[top]),
         top + 1,
         float((heaviest * weight[order]).sum() / total),
         tuple((clicks / (clicks.sum() or 1.0)).tolist()),
         tuple((mass / total).tolist()),
         int(clicks[~usable].sum()),
-        float(limits[0]) if limits and limits[0] < weight[top] else None,
+        clip_for_half(counted, weight),
     )
 
 
-def _effective(clicks: Float64s, weight: Float64s) -> float:
+def clip_for_half(clicks: Float64s, weights: Float64s) -> float | None:
+    """The largest limit on weights that keeps the effective sample size above half the clicks; None if none is needed.
+
+    >>> clip_for_half(np.array([90.0, 10.0]), np.array([1.0, 20.0])), clip_for_half(np.array([9.0]), np.array([2.0]))
+    (1.0, None)
+    """
+    there = weights[clicks > 0]
+    enough = FEW_EFFECTIVE * clicks.sum()
+    for clip in sorted(set(there.tolist()), reverse=True):
+        if effective(clicks, np.minimum(weights, clip)) >= enough:
+            return float(clip) if clip < there.max() else None
+    return None
+
+
+def effective(clicks: Float64s, weight: Float64s) -> float:
+    """The effective sample size, (sum of weights)^2 / sum of squared weights, of clicks at each rank.
+
+    >>> effective(np.array([80.0, 20.0]), np.array([1.0, 4.0]))
+    64.0
+    """
     squares = float((clicks * weight**2).sum())
     return float((clicks * weight).sum()) ** 2 / squares if squares else 0.0

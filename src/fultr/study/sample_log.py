@@ -70,14 +70,12 @@ class SampleLog:
             layout: "pages" or "rows".
             features: with the documents' features.
         """
-        from fultr.clicks.tables import check_log_name, write_click_log
+        from fultr.clicks.tables import write_click_log
 
-        path = Path(path)
-        kind = check_log_name(path)
-        side = path.with_name(path.name[: path.name.rindex(kind)] + ".truth.json")
-        write_click_log(self.log, path, layout, features=features, more={"policy": self.policy})
-        with written_whole(side) as temporary:
+        path, side = Path(path), truth_beside(path)
+        with written_whole(side) as temporary:  # there once the log is, too
             temporary.write_text(json.dumps(self.truth()) + "\n", encoding="utf-8")
+            write_click_log(self.log, path, layout, features=features, more={"policy": self.policy})
         return side
 
     def truth(self) -> dict[str, Any]:
@@ -95,6 +93,19 @@ class SampleLog:
                 "click_if_examined": self.attraction.tolist(),
             },
         }
+
+
+def truth_beside(path: str | Path) -> Path:
+    """The file of the truth behind a sample click log.
+
+    >>> truth_beside("logs/clicks.csv.gz").name
+    'clicks.truth.json'
+    """
+    from fultr.clicks.tables import check_log_name
+
+    path = Path(path)
+    kind = check_log_name(path)
+    return path.with_name(path.name[: path.name.rindex(kind)] + ".truth.json")
 
 
 def sample_clicks(
