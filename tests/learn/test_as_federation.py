@@ -15,7 +15,7 @@ from fultr.federated.federate import federate
 from fultr.federated.federation import FederationSettings, Replay
 from fultr.federated.recommended import recommended
 from fultr.learn.as_federation import federated_weights
-from fultr.learn.tables import by_query
+from fultr.rankers.plain import scaled_within
 
 ROUNDS, USERS, PAGES, RANKS = 4, 5, 200, 4
 PERIOD = 1e12
@@ -42,7 +42,7 @@ def table():
 @pytest.mark.parametrize("model", ["linear", "mlp", "random-trees"])
 def test_the_weights_are_those_of_device_logs(table, tmp_path, model):
     x, clicks, given = table
-    log = fultr.pages_of(by_query(x, given["session"]), clicks, **given).log
+    log = fultr.pages_of(scaled_within(x, given["session"]), clicks, **given).log
     algorithm = replace(recommended(ROUNDS, model=model), initial="zero")
     own, _ = federated_weights(log, algorithm, ROUNDS)
     paths = fill_from_click_log(log, tmp_path / "devices")
@@ -60,6 +60,18 @@ def test_the_weights_are_those_of_device_logs(table, tmp_path, model):
     devices = federate(Everything(dict(enumerate(paths))), settings, tmp_path / "server")
     assert np.abs(own).max() > 1e-3
     assert_array_equal(own, devices.weights)
+
+
+def test_it_is_judged_by_what_devices_would_show(table):
+    """Features are scaled page by page, as in training, though pages of one query have others."""
+    x, clicks, given = table
+    ranker = fultr.UnbiasedRanker("linear", federated=True, propensity=[1, 0.5, 0.33, 0.25]).fit(x, clicks, **given)
+    by_page = ranker.predict(x, query=given["session"]).reshape(PAGES, RANKS)
+    assert np.any(np.argsort(-by_page) != np.argsort(-ranker.predict(x, query=given["query"]).reshape(PAGES, RANKS)))
+    place = np.argsort(np.argsort(-by_page, axis=1), axis=1)
+    worth = clicks.reshape(PAGES, RANKS) * np.arange(1, RANKS + 1)
+    expected = (worth / np.log2(2 + place)).sum() / worth.sum()
+    assert ranker.score(x, clicks, **given, propensity=1 / np.arange(1.0, RANKS + 1)) == pytest.approx(expected)
 
 
 def test_the_estimator_trains_as_a_federation(table):

@@ -17,9 +17,8 @@ from fultr.core.streams import Purpose, generator
 from fultr.learn import boosting, network, tree_kernels
 from fultr.learn.boosting import Binned, Growth, bounds_of
 from fultr.learn.descent import linear_weights, order_weights
-from fultr.learn.pooled import Pooled, add_pulls
+from fultr.learn.pooled import LIMIT, Pooled, add_pulls
 
-LIMIT = 5.0
 WIDTH = 3
 
 
@@ -60,13 +59,14 @@ def counts_of(log: Pooled, limit: float = LIMIT) -> tuple[np.ndarray, np.ndarray
 @every_log
 @pytest.mark.parametrize("spread", [0.0, 1.0, 20.0])
 def test_pulls(log, spread):
+    few = 5.0  # so that the limit matters
     scores = spread * np.random.default_rng(3).standard_normal(log.clicks.size)
     pulls = np.full((scores.size, 2), np.nan)
-    total, counted = add_pulls(scores, *counts_of(log), pulls)
-    expected, clicks, curvatures = plain.likelihood(scores, *counts_of(log))
+    total, counted = add_pulls(scores, *counts_of(log, few), pulls)
+    expected, clicks, curvatures = plain.likelihood(scores, *counts_of(log, few))
     assert (total, counted) == pytest.approx((expected, clicks), rel=1e-12)
     assert_allclose(pulls[:, 1], curvatures, rtol=1e-9, atol=1e-13)
-    slopes = by_differences(lambda at: plain.likelihood(at, *counts_of(log))[0], scores)
+    slopes = by_differences(lambda at: plain.likelihood(at, *counts_of(log, few))[0], scores)
     assert_allclose(pulls[:, 0], slopes, atol=1e-7 * (1 + abs(expected)))  # rounding, and the third derivative
 
 
@@ -99,6 +99,15 @@ def test_bounds_of_random_values_with_ties():
         values = random.integers(0, random.integers(1, 60), random.integers(1, 80)).astype(np.float32)
         bins = int(random.integers(2, 20))
         assert bounds_of(values, bins).tolist() == plain.bounds_of(values.tolist(), bins), seed
+
+
+def test_bins_of_many_rows_are_those_of_rows_at_random(monkeypatch):
+    """Every fifth row would be the first document of each page."""
+    features = np.tile(np.arange(5, dtype=np.float32), 200)[:, np.newaxis]
+    monkeypatch.setattr(boosting, "_MOST_ROWS", 200)
+    assert Binned.of(features, 64).bounds[0].tolist() == [0.5, 1.5, 2.5, 3.5]
+    monkeypatch.setattr(boosting, "_MOST_ROWS", 1000)
+    assert Binned.of(features, 64).bounds[0].tolist() == [0.5, 1.5, 2.5, 3.5]
 
 
 def rows_of(seed: int, rows: int, nodes: int, bounds: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -178,8 +187,8 @@ def test_growing_trees_adds_one_plain_tree_after_another(log):
     assert len(grown.values) == (3 if candidates else 0)
     for features, thresholds, values in zip(grown.features, grown.thresholds, grown.values, strict=True):
         pulls = np.c_[
-            by_differences(lambda at: plain.likelihood(at, *counts_of(log, growth.limit))[0], scores),
-            plain.likelihood(scores, *counts_of(log, growth.limit))[2],
+            by_differences(lambda at: plain.likelihood(at, *counts_of(log, LIMIT))[0], scores),
+            plain.likelihood(scores, *counts_of(log, LIMIT))[2],
         ]
         leaves = np.zeros(log.clicks.size, np.int64)
         for level, (feature, threshold) in enumerate(zip(features, thresholds, strict=True)):
@@ -202,7 +211,7 @@ def test_linear_weights_are_where_the_plain_likelihood_is_level(log):
         own, share = parts[:-1], parts[-1]
         return plain.likelihood(features @ (own + share * order), *counts_of(log))[0] - ridge / 2 * float(own @ own)
 
-    parts = linear_weights(log, features, ridge, LIMIT, order)
+    parts = linear_weights(log, features, ridge, order)
     slope = by_differences(aim, parts)  # L-BFGS-B ends when the aim grows by less than 2e-9 of it
     assert_allclose(slope[:-1], 0, atol=2e-3)
     assert parts[-1] >= 0
@@ -236,7 +245,7 @@ def test_the_order_that_users_saw_is_what_is_left_without_clicks_to_learn_from()
     for sign, clicked in ((1, True), (-1, False)):
         liked = np.exp(sign * 0.5 * features @ order)
         clicks = np.random.default_rng(1).poisson(log.examined * liked).astype(float)
-        parts = linear_weights(replace(log, clicks=clicks), features, 1e9, LIMIT, order)
+        parts = linear_weights(replace(log, clicks=clicks), features, 1e9, order)
         assert_allclose(parts[:-1], 0, atol=1e-5)
         assert (parts[-1] > 0) == clicked
         if clicked:
@@ -272,7 +281,7 @@ def test_slopes_of_networks(log):
     shapes: list[tuple[int, ...]] = [(WIDTH,), (4, WIDTH), (4,), (4,)]
     parts = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
     expected = by_differences(likelihood_of_weights(log, 4, LIMIT), flat(parts))
-    assert_allclose(flat(network._slopes(log, log.features, parts, LIMIT)), expected, atol=2e-5)  # of float32
+    assert_allclose(flat(network._slopes(log, log.features, parts)), expected, atol=2e-5)  # of float32
 
 
 def test_training_a_network_is_adam():
@@ -286,7 +295,7 @@ def test_training_a_network_is_adam():
     w = flat([start, rows, random.standard_normal(hidden, np.float32), np.zeros(hidden)])
     mean, square = np.zeros(w.size), np.zeros(w.size)
     for step in range(1, 5):
-        slope = by_differences(likelihood_of_weights(log, hidden, how.limit), w)
+        slope = by_differences(likelihood_of_weights(log, hidden, LIMIT), w)
         mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
         moved = mean / (1 - 0.9**step) / (np.sqrt(square / (1 - 0.99**step)) + 1e-6)
         w = w + 0.05 * (moved - 0.1 * w)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ import fultr
 from fultr.core.errors import FultrError
 from fultr.learn.pooled import Pooled
 from fultr.learn.training import folds_of
+from fultr.learn.whole_log import train_on_log
 
 WIDTH = 4
 
@@ -119,6 +121,53 @@ def test_ids_of_any_type_and_rows_in_any_order(log, fitted):
     tuples = [("query", int(q)) for q in log["query"]]
     assert_allclose(fit({**log, "query": tuples}).examination_, fitted.examination_, rtol=1e-6)
     assert_array_equal(fitted.rank(log["X"], tuples), fitted.rank(log["X"], log["query"]))
+
+
+@pytest.mark.parametrize("model", ["linear", "trees"])
+def test_no_bit_depends_on_what_ids_are_held_in_or_on_the_order_of_rows(model):
+    """Numbers, lists, texts and floats of the same ids, and rows in another order: the same folds, the same ranker."""
+    log = click_log(pages=400)
+    log["query"] = log["query"] * 7919 % 211  # texts have another order than numbers
+    plain = fit(log, model, ordered=False)
+    query, order = log["query"], np.random.default_rng(1).permutation(len(log["X"]))
+    forms = [query.tolist(), query.astype(str), query.astype(float), pd.Series(query).astype(str), pa.array(query)]
+    for other in (
+        *({**log, "query": form} for form in forms),
+        {name: values[order] for name, values in log.items()},
+        {**{name: values[order] for name, values in log.items()}, "query": query[order].astype(str).tolist()},
+    ):
+        found = fit(other, model, ordered=False)
+        assert found.ranker_.weights.tobytes() == plain.ranker_.weights.tobytes()
+        assert found.report_ == plain.report_
+
+
+@pytest.mark.parametrize("over", ["users", "queries", "pages"])
+def test_no_draw_depends_on_what_ids_are_held_in_or_on_the_order_of_rows(over):
+    log = click_log(pages=400)
+    log["user"] = np.repeat(np.random.default_rng(2).integers(40, size=400) * 7919 % 211, 4)
+    names, order = ("query", "rank", "session", "user"), np.random.default_rng(1).permutation(len(log["X"]))
+
+    def fitted(log):
+        given = {name: log[name] for name in names}
+        return fultr.PositionBias(draws=20, over=over, ordered=False).fit(log["X"], log["clicks"], **given)
+
+    plain = fitted(log)
+    texts = {**log, "query": log["query"].astype(str), "user": log["user"].tolist()}
+    for other in (texts, {name: values[order] for name, values in log.items()}):
+        found = fitted(other)
+        assert found.examination_.tobytes() == plain.examination_.tobytes()
+        assert found.interval_.tobytes() == plain.interval_.tobytes()
+        assert str(found) == str(plain)
+
+
+@pytest.mark.parametrize("kind", [float, str, "datetime64[D]", "datetime64[ns]"])
+def test_a_log_is_known_again_whatever_its_ids_are_held_in(kind):
+    log = click_log(pages=60)
+    frame = pd.DataFrame({"query": log["query"].astype(kind), "rank": log["rank"], "click": log["clicks"]})
+    frame["f1"] = log["X"][:, 0]
+    ranker = fultr.UnbiasedRanker("linear", propensity=[1, 0.5, 0.3, 0.2])
+    ranker.fit(frame[["f1"]], frame["click"], query=frame["query"], rank=frame["rank"])
+    assert fultr.trained_on(ranker, frame) is True
 
 
 def test_features_of_any_scale(log):
@@ -230,6 +279,30 @@ def test_small_logs_are_trained_on_without_holding_out(log):
     ranker = fit({name: values[few] for name, values in log.items()}, propensity=1 / np.arange(1, 5))
     assert ranker.report_.held_out is None
     assert "too few queries" in str(ranker.report_)
+
+
+def test_queries_of_one_document_say_nothing(log):
+    one = log["rank"] == 1
+    alone = {**{name: values[one] for name, values in log.items()}, "query": np.arange(one.sum())}
+    ranker = fit(alone, "linear", propensity=[1.0])
+    assert "No query with clicks has several documents" in str(ranker.report_)
+    assert np.ptp(ranker.predict(log["X"])) == 0
+
+
+@pytest.mark.parametrize("propensity", ["auto", "none", [1, 0.5, 0.3, 0.2]])
+@pytest.mark.parametrize("federated", [False, True])
+def test_there_is_nothing_to_learn_without_clicks(log, propensity, federated):
+    with pytest.raises(FultrError, match="click log: no document was clicked, so there is nothing to train on"):
+        fit({**log, "clicks": 0 * log["clicks"]}, propensity=propensity, federated=federated)
+
+
+def test_what_is_said_to_be_normalised_must_be(log):
+    pages = fultr.pages_of(log["X"], log["clicks"], query=log["query"], rank=log["rank"], session=log["session"]).log
+    pages = replace(pages, features=pages.features * np.float32([1, 1, 3, 1]), feature_names=("f1", "f2", "f4", "f7"))
+    with pytest.raises(
+        FultrError, match=r"features that are scaled to \[0, 1\] within .* found [12]\.\d+ in feature f4"
+    ):
+        train_on_log(pages, model="linear", normalised=True)
 
 
 def test_no_more_folds_than_queries_that_tell(log):

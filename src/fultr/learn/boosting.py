@@ -7,13 +7,14 @@ exported and served like trees from a federation.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fultr.core.arrays import Float32s, Float64s, Int64s, UInt8s
-from fultr.core.streams import Purpose, uniforms
+from fultr.core.streams import Purpose, generator, uniforms
 from fultr.core.threads import chunk_bounds, default_threads, run_chunks
-from fultr.learn.pooled import Pooled, add_pulls
+from fultr.learn.pooled import Pooled, likelihood, likelihood_per_click
 from fultr.learn.tree_kernels import add_values, best_bounds, descend, fill_bins, newton_steps
 
 _MOST_ROWS = 200_000  # whose values are sorted to place a feature's bounds
@@ -31,7 +32,6 @@ class Growth:
         columns: share of the features that a tree may split by, drawn anew for each tree.
         penalty: added to a leaf's curvature, in clicks.
         least: curvature that a leaf needs, in clicks.
-        limit: of how much a query counts, see `add_pulls`.
         patience: trees without a better held-out likelihood, after which growth stops.
     """
 
@@ -42,7 +42,6 @@ class Growth:
     columns: float = 0.5
     penalty: float = 10.0
     least: float = 2.0
-    limit: float = 20.0
     patience: int = 30
 
 
@@ -78,15 +77,17 @@ class Binned:
     bounds: list[Float32s]
 
     @classmethod
-    def of(cls, features: Float32s, most: int, threads: int | None = None) -> Binned:
-        """Bins with about equally many values each."""
+    def of(cls, features: Float32s, most: int, threads: int | None = None, seed: int = 0) -> Binned:
+        """Bins with about equally many values each: of all rows, or of as many, drawn at random, as are soon sorted."""
         rows, width = features.shape
         bins = np.zeros((width, rows), np.uint8)
-        step = -(-rows // _MOST_ROWS)
+        taken: Any = slice(None)
+        if rows > _MOST_ROWS:
+            taken = np.sort(generator(seed, Purpose.BINS).choice(rows, _MOST_ROWS, replace=False))
         bounds: list[Float32s] = [np.empty(0, np.float32)] * width
 
         def work(column: int) -> None:
-            bounds[column] = bounds_of(features[::step, column], most)
+            bounds[column] = bounds_of(features[taken, column], most)
             fill_bins(features, column, bounds[column], bins[column])
 
         run_chunks(work, width, threads)
@@ -143,9 +144,9 @@ def grown(
     pulls, other_pulls = np.empty((scores.size, 2)), np.empty((other_scores.size, 2))
     features: list[list[int]] = []
     thresholds, values = [], []
-    told = [_likelihood(other, other_scores, growth.limit, other_pulls)]
+    told = [likelihood_per_click(other, other_scores, other_pulls)]
     while len(features) < growth.trees and len(told) - 1 - int(np.argmax(told)) < growth.patience and usable.size:
-        add_pulls(scores, own.offsets, own.clicks, own.examined, growth.limit, pulls)
+        likelihood(own, scores, pulls)
         columns = _drawn(usable, growth.columns, seed, len(features))
         tree = _tree(bins, columns, counts, pulls, growth, threads)
         asked, bound, leaf_values, leaves = tree
@@ -157,7 +158,7 @@ def grown(
         features.append(asked)
         thresholds.append([binned.bounds[column][at] for column, at in zip(asked, bound, strict=True)])
         values.append(leaf_values)
-        told.append(_likelihood(other, other_scores, growth.limit, other_pulls))
+        told.append(likelihood_per_click(other, other_scores, other_pulls))
     best = int(np.argmax(told)) if held_out.size else len(features)
     return Trees(
         np.array(features, np.int64).reshape(-1, growth.depth)[:best],
@@ -166,11 +167,6 @@ def grown(
         np.array(told),
         best,
     )
-
-
-def _likelihood(pooled: Pooled, scores: Float64s, limit: float, pulls: Float64s) -> float:
-    total, counted = add_pulls(scores, pooled.offsets, pooled.clicks, pooled.examined, limit, pulls)
-    return total / counted if counted else 0.0
 
 
 def _drawn(usable: Int64s, share: float, seed: int, tree: int) -> Int64s:

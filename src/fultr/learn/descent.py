@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 
 from fultr.core.arrays import Float64s
 from fultr.core.threads import one_blas_thread
-from fultr.learn.pooled import Pooled, add_pulls
+from fultr.learn.pooled import Pooled, likelihood
 
 _LITTLE = 1.0  # added to the squares of each feature, so that features that go together share what they explain
 
@@ -35,7 +35,7 @@ def order_weights(pooled: Pooled, features: Float64s) -> Float64s:
 
 @one_blas_thread()
 def linear_weights(
-    pooled: Pooled, features: Float64s, ridge: float, limit: float, order: Float64s, start: Float64s | None = None
+    pooled: Pooled, features: Float64s, ridge: float, order: Float64s, start: Float64s | None = None
 ) -> Float64s:
     """Weights w = v + s order, s >= 0, that maximise the likelihood of `add_pulls` minus ridge |v|^2 / 2.
 
@@ -46,7 +46,6 @@ def linear_weights(
         pooled: the log.
         features: [pairs, features], scaled to variance 1.
         ridge: precision of a Gaussian prior on each weight, in clicks.
-        limit: of how much a query counts.
         order: weights that put documents in the order of the log, [features].
         start: v and s to start from; zero if None.
 
@@ -57,9 +56,7 @@ def linear_weights(
 
     def loss(parts: Float64s) -> tuple[float, Float64s]:
         own, share = parts[:-1], parts[-1]
-        total, _ = add_pulls(
-            features @ (own + share * order), pooled.offsets, pooled.clicks, pooled.examined, limit, pulls
-        )
+        total, _ = likelihood(pooled, features @ (own + share * order), pulls)
         pull = pulls[:, 0] @ features
         return ridge / 2 * float(own @ own) - total, np.append(ridge * own - pull, -pull @ order)
 

@@ -9,7 +9,7 @@ import numpy as np
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.streams import Purpose, generator
 from fultr.core.threads import one_blas_thread
-from fultr.learn.pooled import Pooled, add_pulls
+from fultr.learn.pooled import Pooled, likelihood, likelihood_per_click
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,6 @@ class Network:
         batch: queries of a step.
         epochs: at most.
         patience: epochs without a better held-out likelihood, after which training stops.
-        limit: of how much a query counts, see `add_pulls`.
     """
 
     hidden: int = 32
@@ -32,7 +31,6 @@ class Network:
     batch: int = 64
     epochs: int = 60
     patience: int = 5
-    limit: float = 100.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +81,7 @@ def trained_units(
     ]
     means, squares = [np.zeros_like(part) for part in parts], [np.zeros_like(part) for part in parts]
     other, at = pooled.take(held_out), pooled.rows(held_out)
-    told = _likelihood(other, _scores(features[at], parts)[0], how.limit) if held_out.size else 0.0
+    told = likelihood_per_click(other, _scores(features[at], parts)[0]) if held_out.size else 0.0
     curve = [told]
     best = (told, 0, [part.copy() for part in parts])
     shuffle, step = generator(seed, Purpose.LAMBDA_BATCHES), 0
@@ -92,12 +90,12 @@ def trained_units(
         for begin in range(0, order.size, how.batch):
             queries = order[begin : begin + how.batch]
             step += 1
-            for i, slope in enumerate(_slopes(pooled.take(queries), features[pooled.rows(queries)], parts, how.limit)):
+            for i, slope in enumerate(_slopes(pooled.take(queries), features[pooled.rows(queries)], parts)):
                 means[i] += np.float32(0.1) * (slope - means[i])
                 squares[i] += np.float32(0.01) * (slope * slope - squares[i])
                 moved = (means[i] / (1 - 0.9**step)) / (np.sqrt(squares[i] / (1 - 0.99**step)) + 1e-6)
                 parts[i] += (how.rate * (moved - how.decay * parts[i])).astype(np.float32)
-        told = _likelihood(other, _scores(features[at], parts)[0], how.limit) if held_out.size else float(epoch)
+        told = likelihood_per_click(other, _scores(features[at], parts)[0]) if held_out.size else float(epoch)
         curve.append(told)
         if told > best[0]:
             best = (told, epoch, [part.copy() for part in parts])
@@ -114,17 +112,11 @@ def _scores(features: Float32s, parts: list[Float32s]) -> tuple[Float64s, Float3
     return (features @ linear + units @ output).astype(np.float64), units
 
 
-def _slopes(pooled: Pooled, features: Float32s, parts: list[Float32s], limit: float) -> list[Float32s]:
+def _slopes(pooled: Pooled, features: Float32s, parts: list[Float32s]) -> list[Float32s]:
     """The gradient of the log-likelihood of a batch, per click that counts."""
     scores, units = _scores(features, parts)
     pulls = np.empty((scores.size, 2))
-    _, counted = add_pulls(scores, pooled.offsets, pooled.clicks, pooled.examined, limit, pulls)
+    _, counted = likelihood(pooled, scores, pulls)
     pull = (pulls[:, 0] / max(counted, 1e-12)).astype(np.float32)
     back = np.where(units > 0, pull[:, np.newaxis] * parts[3], np.float32(0))
     return [pull @ features, back.T @ features, back.sum(axis=0), pull @ units]
-
-
-def _likelihood(pooled: Pooled, scores: Float64s, limit: float) -> float:
-    pulls = np.empty((scores.size, 2))
-    total, counted = add_pulls(scores, pooled.offsets, pooled.clicks, pooled.examined, limit, pulls)
-    return total / counted if counted else 0.0

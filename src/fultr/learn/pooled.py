@@ -74,6 +74,21 @@ class Pooled:
         return Pooled(self.features[rows], offsets, self.clicks[rows], self.examined[rows], self.rank[rows])
 
 
+LIMIT = 100.0  # of how much a query counts, see `add_pulls`
+
+
+def likelihood(pooled: Pooled, scores: Float64s, pulls: Float64s | None = None) -> tuple[float, float]:
+    """Log-likelihood and clicks, as `add_pulls` counts them; `pulls` is room for what it writes."""
+    room = np.empty((scores.size, 2)) if pulls is None else pulls
+    return add_pulls(scores, pooled.offsets, pooled.clicks, pooled.examined, LIMIT, room)
+
+
+def likelihood_per_click(pooled: Pooled, scores: Float64s, pulls: Float64s | None = None) -> float:
+    """Log-likelihood per click that counts; 0 if there is none."""
+    total, counted = likelihood(pooled, scores, pulls)
+    return total / counted if counted else 0.0
+
+
 @njit(nogil=True, cache=True, error_model="numpy")
 def add_pulls(
     scores: Float64s, offsets: Int64s, clicks: Float64s, examined: Float64s, limit: float, pulls: Float64s

@@ -9,17 +9,17 @@ import numpy as np
 
 from fultr.clicks.evaluated import Examined
 from fultr.clicks.evaluation import new_places, numbers_of
-from fultr.clicks.frames import coarse_columns, column_of, numbered, pages_of
+from fultr.clicks.frames import Pages, coarse_columns, column_of, numbered, pages_of
 from fultr.core.arrays import Float32s, Float64s, Int64s
 from fultr.core.checks import check_choice, check_number
 from fultr.core.compiled import announced
 from fultr.core.errors import FultrError
 from fultr.core.threads import run_ranges
 from fultr.learn.propensities import examination_for
-from fultr.learn.tables import by_query, check_given, input_errors, places, seed_of, table_of
+from fultr.learn.tables import check_given, input_errors, places, seed_of, table_of
 from fultr.learn.whole_log import train_on_log
 from fultr.rankers.forest import read_forest
-from fultr.rankers.plain import rows_times
+from fultr.rankers.plain import rows_times, scaled_within
 from fultr.rankers.ranker import Ranker
 from fultr.rankers.tree_kernels import add_tree_scores
 
@@ -134,14 +134,8 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         notes = coarse_columns(X, values)
         check_given(len(values), clicks=clicks, query=query, rank=rank)
         scaled = self.normalise == "query" or (self.normalise == "auto" and self.federated)
-        if scaled and not self.federated:
-            values = by_query(values, numbered("query", query, len(values))[1])
-        pages = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document)
-        if scaled and self.federated:
-            page = np.empty(len(values), np.int64)
-            page[pages.rows[pages.rows >= 0]] = np.nonzero(pages.rows >= 0)[0]
-            pages = pages_of(by_query(values, page), clicks, query=query, rank=rank, user=user, session=page)
-        log = pages.log
+        given = {"query": query, "rank": rank, "user": user, "session": session, "document": document}
+        log = self._pages(values, clicks, given, scaled).log
         names = tuple(map(str, getattr(self, "feature_names_in_", ()))) or None
         trained = train_on_log(
             replace(log, feature_names=names),
@@ -159,6 +153,17 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         self.report_ = replace(trained.report, notes=(*trained.report.notes, *notes))
         self.trained_ = trained
         return self
+
+    def _pages(self, values: Float32s, clicks: Any, given: dict[str, Any], scaled: bool) -> Pages:
+        """A table as pages, with features scaled by query, or, as devices scale them, by page, if they are to be."""
+        if scaled and not self.federated:
+            values = scaled_within(values, numbered("query", given["query"], len(values))[1])
+        pages = pages_of(values, clicks, **given)
+        if not scaled or not self.federated:
+            return pages
+        page = np.empty(len(values), np.int64)
+        page[pages.rows[pages.rows >= 0]] = np.nonzero(pages.rows >= 0)[0]
+        return pages_of(scaled_within(values, page), clicks, **{**given, "session": page, "document": None})
 
     def _threads(self) -> int | None:
         if self.n_jobs is None or self.n_jobs == -1:
@@ -179,14 +184,15 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
 
         Args:
             X: features, as for `fit`.
-            query: an id of each row's query; only needed with normalise="query".
+            query: an id of each row's query; only needed with normalise="query", or if federated: then of its page,
+                within which devices scale features.
         """
         check_is_fitted(self)
         values = table_of(self, X, reset=False)
         if self.ranker_.normalised:
             if query is None:
                 raise FultrError("query: expected an id for each row, to normalise features by query; found none")
-            values = by_query(values, numbered("query", query, len(values))[1])
+            values = scaled_within(values, numbered("query", query, len(values))[1])
         return self._scores(values)
 
     def rank(self, X: Any, query: Any) -> Int64s:  # noqa: N803
@@ -235,9 +241,8 @@ class UnbiasedRanker(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         values = table_of(self, X, reset=False)
         check_given(len(values), clicks=clicks, query=query, rank=rank)
-        if self.ranker_.normalised:
-            values = by_query(values, numbered("query", query, len(values))[1])
-        pages = pages_of(values, clicks, query=query, rank=rank, user=user, session=session, document=document)
+        given = {"query": query, "rank": rank, "user": user, "session": session, "document": document}
+        pages = self._pages(values, clicks, given, self.ranker_.normalised)
         log, times = pages.log, np.ones(len(values))
         log.cells().check_clicks()
         if sample_weight is not None:

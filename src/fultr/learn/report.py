@@ -29,7 +29,8 @@ class Report:
         chosen: settings that were chosen on held-out clicks, by name.
         folds: parts of the queries that were held out in turn; 0: none was.
         held_out: how much better than chance the clicks of held-out queries are told: the gain of log-likelihood per
-            click, in bits; None if nothing was held out.
+            click, in bits; None if nothing was held out. Choices were made by the same queries, so it is a little too
+            high.
         notes: what else the reader should know.
     """
 
@@ -63,7 +64,10 @@ class Report:
         ]
         if self.held_out is not None:
             told = f"{self.held_out:+.3f} bits per click, compared with a random order"
-            lines.append(f"Clicks of held-out queries ({self.folds} folds): {told}.")
+            lines.append(
+                f"Clicks of held-out queries ({self.folds} folds): {told}; a little too high, since the same queries "
+                "made the choices."
+            )
         return "\n".join([*lines, *self.notes])
 
     def _trust(self) -> list[str]:

@@ -12,7 +12,6 @@ from fultr.clicks.frames import features_of, numbered
 from fultr.core.arrays import Float32s, Int64s
 from fultr.core.checks import check_number
 from fultr.core.errors import FultrError, one_line
-from fultr.rankers.plain import scaled
 
 
 class InputError(FultrError, ValueError, TypeError):
@@ -68,20 +67,6 @@ def seed_of(random_state: Any) -> int:
         return int(random_state.integers(2**31))
     check_number("random_state", random_state, least=0, most=2**40, whole=True)
     return int(random_state)
-
-
-def by_query(values: Float32s, queries: Int64s) -> Float32s:
-    """Features scaled to [0, 1] within each query, as `Ranker.normalised` says.
-
-    >>> by_query(np.float32([[1], [5], [3], [7]]), np.array([0, 1, 0, 1])).ravel().tolist()
-    [0.0, 0.0, 1.0, 1.0]
-    """
-    found = np.empty_like(values)
-    order = np.argsort(queries, kind="stable")
-    begins = np.flatnonzero(np.r_[True, np.diff(queries[order]) != 0])
-    for rows in np.split(order, begins[1:]) if order.size else []:
-        found[rows] = scaled(values[rows])
-    return found
 
 
 def places(scores: Any, query: Any) -> Int64s:

@@ -17,11 +17,10 @@ from fultr.core.streams import Purpose, generator
 from fultr.learn.boosting import Binned, Growth, Trees, grown
 from fultr.learn.descent import linear_weights, order_weights
 from fultr.learn.network import Network, Units, trained_units
-from fultr.learn.pooled import Pooled, add_pulls
+from fultr.learn.pooled import Pooled, likelihood
 from fultr.rankers.forest import forest_parts, forest_size
 from fultr.rankers.model import ModelSettings
 
-LIMIT = 100.0  # of how much a query counts, see `add_pulls`
 RIDGES = (3.0, 30.0, 300.0, 3000.0, 30_000.0)  # that a linear ranker may have
 FEW_QUERIES = 10  # with clicks: below, nothing is held out
 UNCHOSEN_RIDGE, UNCHOSEN_TREES = 300.0, 30  # where nothing is held out
@@ -65,20 +64,20 @@ class Scaled:
         return cls((features - mean) / spread, mean, spread)
 
 
+def telling_queries(pooled: Pooled) -> Int64s:
+    """Queries with clicks, and with several documents that these may be on: others say nothing about any order."""
+    made = np.add.reduceat(pooled.clicks, pooled.offsets[:-1])
+    return np.flatnonzero((made > 0) & (np.diff(pooled.offsets) > 1))
+
+
 def folds_of(pooled: Pooled, folds: int, seed: int) -> list[tuple[Int64s, Int64s]]:
     """Queries to train on and to hold out, for each fold; one that holds out nothing if there are too few queries."""
-    made = np.add.reduceat(pooled.clicks, pooled.offsets[:-1])
-    telling = np.flatnonzero((made > 0) & (np.diff(pooled.offsets) > 1))
+    telling = telling_queries(pooled)
     if telling.size < FEW_QUERIES:
         return [(telling, telling[:0])]
     order = generator(seed, Purpose.HELD_OUT).permutation(telling)
     parts = [np.sort(order[i::folds]) for i in range(min(folds, telling.size))]
     return [(np.setdiff1d(telling, part), part) for part in parts]
-
-
-def likelihood(pooled: Pooled, scores: Float64s) -> tuple[float, float]:
-    """Log-likelihood and clicks, as `add_pulls` counts them."""
-    return add_pulls(scores, pooled.offsets, pooled.clicks, pooled.examined, LIMIT, np.empty((scores.size, 2)))
 
 
 def fit_linear(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | None, seed: int) -> Fitted:
@@ -104,7 +103,7 @@ def _ridged(
     for ridge in reversed(RIDGES) if folds[0][1].size else (UNCHOSEN_RIDGE,):
         sums = np.zeros(2)
         for i, (own, at, other, other_at) in enumerate(rows):
-            parts = linear_weights(own, scaled.values[at], ridge, LIMIT, order, starts[i])
+            parts = linear_weights(own, scaled.values[at], ridge, order, starts[i])
             sums += likelihood(other, scaled.values[other_at] @ (parts[:-1] + parts[-1] * order))
             starts[i] = parts
         tried[ridge] = float(sums[0] / max(sums[1], 1e-12))
@@ -116,11 +115,9 @@ def _ridged(
 
 def fit_trees(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | None, seed: int) -> Fitted:
     """Boosted trees on top of a linear ranker; their number is chosen on held-out queries, fold by fold."""
-    growth = Growth(limit=LIMIT)
     held = folds[0][1].size > 0
-    if not held:
-        growth = Growth(limit=LIMIT, trees=UNCHOSEN_TREES)
-    binned = Binned.of(pooled.features, growth.bins, threads)
+    growth = Growth() if held else Growth(trees=UNCHOSEN_TREES)
+    binned = Binned.of(pooled.features, growth.bins, threads, seed)
     scaled = Scaled.of(pooled.features)
     _, ridge, linear = _ridged(pooled, scaled, folds)
     forests = [
@@ -153,7 +150,7 @@ def forest_of(forests: list[Trees], features: int, depth: int) -> tuple[Float32s
 def fit_mlp(pooled: Pooled, folds: list[tuple[Int64s, Int64s]], threads: int | None, seed: int) -> Fitted:
     """A neural ranker whose epochs are chosen on held-out queries, fold by fold: hidden units side by side."""
     scaled = Scaled.of(pooled.features)
-    how = Network(limit=LIMIT)
+    how = Network()
     held = folds[0][1].size > 0
     _, ridge, linear_parts = _ridged(pooled, scaled, folds)
     values = scaled.values.astype(np.float32)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fultr.clicks.canonical import canonical
 from fultr.clicks.diagnosis import doubts
 from fultr.clicks.examination.methods import METHODS
 from fultr.clicks.feature_names import numbers_in
@@ -21,7 +22,7 @@ from fultr.learn.as_federation import chosen_algorithm, federated_weights
 from fultr.learn.pooled import Pooled
 from fultr.learn.propensities import examination_for
 from fultr.learn.report import Report
-from fultr.learn.training import Fitted, fit_linear, fit_mlp, fit_trees, folds_of
+from fultr.learn.training import Fitted, fit_linear, fit_mlp, fit_trees, folds_of, telling_queries
 from fultr.rankers.ranker import WITHOUT_IDS, Ranker
 
 FITS = {"trees": fit_trees, "linear": fit_linear, "mlp": fit_mlp}
@@ -68,7 +69,7 @@ def train_on_log(
         log: the click log.
         model: "trees", "linear" or "mlp".
         propensity: see `examination_for`.
-        normalised: are the log's features scaled to [0, 1] within each query?
+        normalised: are the log's features scaled to [0, 1] within each query? Others are refused then.
         folds: parts into which queries are cut, each of which is held out in turn.
         seed: of folds and of whatever is drawn.
         threads: how many to use; all cores if None.
@@ -88,7 +89,11 @@ def train_on_log(
     check_choice("model", model, tuple(FITS))
     check_number("folds", folds, least=2, most=100, whole=True)
     check_seed(seed)
-    log, columns, ids, without_ids = _by_id(log)
+    log, columns, ids, without_ids = _by_id(canonical(log))
+    if not log.clicks.any():
+        raise FultrError("click log: no document was clicked, so there is nothing to train on; collect more clicks")
+    if normalised:
+        _check_normalised(log)
     if federated:
         trained = _trained_as_federation(log, model, propensity, normalised, seed)
     else:
@@ -100,7 +105,7 @@ def train_on_log(
 
 
 def _by_id(log: ImpressionLog) -> tuple[ImpressionLog, Int64s, Int64s, dict[str, bool]]:
-    """A log with features in the order of their ids, the columns that these were, the ids, and whether there are none."""
+    """A log with features in the order of their ids, the columns that these were, the ids, and if there are none."""
     if log.features is None:
         raise FultrError("click log: expected features of the documents, to train on; found none")
     columns = np.arange(log.features.shape[1])
@@ -114,6 +119,19 @@ def _by_id(log: ImpressionLog) -> tuple[ImpressionLog, Int64s, Int64s, dict[str,
         features = np.ascontiguousarray(log.features[:, order])
         log = replace(log, features=features, feature_names=tuple(log.feature_names[i] for i in order))
     return log, order, ids[order], {}
+
+
+def _check_normalised(log: ImpressionLog) -> None:
+    """Refuse features that cannot have been scaled to [0, 1] within each query."""
+    assert log.features is not None
+    bad = np.argwhere((log.features < 0) | (log.features > 1))
+    if bad.size:
+        pair, column = bad[0]
+        name = log.feature_names[column] if log.feature_names else column + 1
+        raise FultrError(
+            "click log: expected features that are scaled to [0, 1] within each query, as it is said that they are; "
+            f"found {log.features[pair, column]:.6g} in feature {name}"
+        )
 
 
 def _trained(
@@ -149,7 +167,7 @@ def _trained(
         chosen=fitted.chosen,
         folds=len(parts) if held else 0,
         held_out=None if fitted.held_out is None else (fitted.held_out[0] - fitted.held_out[1]) / math.log(2),
-        notes=() if held else ("There are too few queries with clicks to hold any out.",),
+        notes=() if held else (_why_none_is_held_out(pooled),),
     )
     training = {
         "estimator": "UnbiasedRanker",
@@ -168,10 +186,15 @@ def _trained(
     return Trained(ranker, examination, report, fitted, columns)
 
 
+def _why_none_is_held_out(pooled: Pooled) -> str:
+    if telling_queries(pooled).size:
+        return "There are too few queries with clicks on one of several documents to hold any out."
+    return "No query with clicks has several documents, so clicks told none from others: nothing was learnt from them."
+
+
 def _trained_as_federation(log: ImpressionLog, model: str, propensity: Any, normalised: bool, seed: int) -> Trained:
     """Train as the devices of the log's users would, with what held-out impressions say is best."""
     assert log.features is not None
-    log.cells().check_clicks()
     algorithm, rounds, judged = chosen_algorithm(log, model, propensity, seed)
     weights, examination = federated_weights(log, algorithm, rounds, seed)
     clients = 1 if log.users is None else int(np.unique(log.users).size)

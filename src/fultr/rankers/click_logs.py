@@ -8,8 +8,9 @@ from fultr.clicks.any_log import click_log
 from fultr.clicks.feature_names import number_in
 from fultr.clicks.fingerprint import fingerprint
 from fultr.clicks.impressions import ImpressionLog
-from fultr.core.arrays import Float32s, Int32s, Int64s
+from fultr.core.arrays import Float32s, Int64s
 from fultr.core.errors import FultrError
+from fultr.rankers.plain import scaled_within
 from fultr.rankers.ranker import Ranker
 
 
@@ -34,7 +35,7 @@ def score_pairs(ranker: Ranker, log: ImpressionLog, *, scale: bool = False) -> F
         raise FultrError("click log: expected features of the documents, for a ranker to score; found none")
     values = log.features[:, _columns(ranker, log)]
     if scale:
-        values = _scaled(values, log.query_of_pair)
+        values = scaled_within(np.ascontiguousarray(values), log.query_of_pair)
     elif ranker.normalised and (values.min() < 0 or values.max() > 1):
         raise FultrError(
             "click log: the ranker was trained on features scaled to [0, 1] within each query, found "
@@ -77,16 +78,3 @@ def _columns(ranker: Ranker, log: ImpressionLog) -> Int64s:
     if width != wanted:
         raise FultrError(f"click log: expected the ranker's {wanted} features, found {width}")
     return np.arange(width)
-
-
-def _scaled(values: Float32s, query: Int32s) -> Float32s:
-    """Each feature scaled to [0, 1] within each query; 0 where it does not vary."""
-    order = np.argsort(query, kind="stable")
-    begins = np.flatnonzero(np.r_[True, np.diff(query[order]) != 0])
-    sizes = np.diff(np.r_[begins, order.size])
-    sorted_ = values[order].astype(np.float64)
-    low, high = (np.repeat(f.reduceat(sorted_, begins, axis=0), sizes, axis=0) for f in (np.minimum, np.maximum))
-    span = high - low
-    scaled = np.empty(values.shape, np.float32)
-    scaled[order] = (sorted_ - low) / np.where(span > 0, span, 1.0)
-    return scaled

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fultr.core.arrays import Float32s, Float64s
+from fultr.core.arrays import Float32s, Float64s, Int32s, Int64s
 from fultr.core.checks import SettingError
 from fultr.core.kinds import Kinds
 from fultr.rankers.model import ModelSettings, built
@@ -173,3 +173,17 @@ def scaled(features: Float32s) -> Float32s:
     low, high = features.min(axis=0), features.max(axis=0)
     span = high.astype(np.float64) - low  # in float64, since the range of float32 values may overflow
     return ((features.astype(np.float64) - low) / np.where(span > 0, span, 1.0)).astype(np.float32)
+
+
+def scaled_within(values: Float32s, queries: Int32s | Int64s) -> Float32s:
+    """Features of the documents of several queries, each scaled to [0, 1] within its query, see `Ranker.normalised`.
+
+    >>> scaled_within(np.float32([[1], [5], [3], [7]]), np.array([0, 1, 0, 1])).ravel().tolist()
+    [0.0, 0.0, 1.0, 1.0]
+    """
+    found = np.empty_like(values)
+    order = np.argsort(queries, kind="stable")
+    begins = np.flatnonzero(np.r_[True, np.diff(queries[order]) != 0])
+    for rows in np.split(order, begins[1:]) if order.size else []:
+        found[rows] = scaled(values[rows])
+    return found
