@@ -178,6 +178,12 @@ def test_the_list_of_keys_for_secure_sums_follows_the_nodes(tmp_path):
     (superlink / "sum-keys/node-3.pub").unlink()
     with pytest.raises(FultrError, match=r"signing\.key: cannot be read"):
         enrol(superlink, "pilot")
+    kept = {name: contents(superlink)[name] for name in ("signing.pub", "enrolment.txt")}
+    with pytest.raises(FultrError, match=r"signing\.key: cannot be read: .*; it is kept elsewhere"):
+        init_deployment(folder, 5)  # no other key is made: nodes would not know it
+    assert not (superlink / "signing.key").exists()
+    assert {name: contents(superlink)[name] for name in kept} == kept
+    assert contents(folder)["nodes/node-5/signing.pub"] == kept["signing.pub"]
     (superlink / "sum-keys/node-1.pub").write_text("x25519 zz node-1\n")
     with pytest.raises(FultrError, match=r"node-1.pub: expected a line: x25519, 64 hexadecimal digits"):
         enrol(superlink, "pilot")

@@ -17,11 +17,14 @@ from help.killing import forked, killed_before, survived
 from help.releases import NAMES, write_version
 
 from fultr.core.errors import FultrError
-from fultr.deploy.folder import init_deployment
+from fultr.deploy.flower.server_app import _release_first
+from fultr.deploy.folder import init_deployment, load_deployment
 from fultr.deploy.release import judge_candidate, promote, publish_first, read_releases, rollback, rollout
 from fultr.device.store import Taken, take_release
+from fultr.federated.events import Event
 from fultr.federated.judging import Comparison
 from fultr.rankers.release import RELEASE_FILE, Release, ReleaseKey, open_release
+from fultr.rankers.versions import Versions
 
 WORSE = Comparison(-0.05, 0.01, -0.07, -0.03, 12, steady=True)
 BETTER = Comparison(0.05, 0.01, 0.03, 0.07, 12)
@@ -149,10 +152,36 @@ def test_damage_is_told(fed, names):
         promote(fed, names[1])
     (fed / "superlink" / "signing.key").unlink()
     with pytest.raises(
+        FultrError,
+        match=r"signing\.key: cannot be read: No such file.*; it is kept elsewhere; put it back while you sign",
+    ):
+        promote(fed, names[1])
+    (fed / "superlink" / "signing.pub").unlink()
+    with pytest.raises(
         FultrError, match=r"signing\.key: cannot be read: No such file.*; `fultr deploy init` makes one"
     ):
         promote(fed, names[1])
     assert len(read_releases(fed)) == 1
+
+
+def test_a_training_is_done_where_the_signing_key_is_kept_elsewhere(fed, names, tmp_path):
+    """Its version is not released, and the operator is told what to do; a worse candidate is told of, and stays."""
+    key, version = fed / "superlink" / "signing.key", Versions(fed / "state" / "versions").read("latest")
+    told: list[Event] = []
+    key.rename(tmp_path / "kept.key")
+    _release_first(told.append, load_deployment(fed), version)
+    assert [event.what for event in told] == ["unreleased"]
+    assert "it is kept elsewhere" in told[0].words
+    assert told[0].words.endswith(f"then: fultr deploy promote {fed} {version.name}")
+    (tmp_path / "kept.key").rename(key)
+    _release_first(told.append, load_deployment(fed), version)
+    _release_first(told.append, load_deployment(fed), version)
+    assert [event.what for event in told] == ["unreleased", "released"]
+    rollout(fed, names[0])
+    key.unlink()
+    judged = judge_candidate(fed, WORSE, names[0], version.name)
+    assert (judged.verdict, judged.rollback) == ("worse", None)
+    assert "; not withdrawn: " in judged.says
     (fed / "state" / "releases" / "r000001.json").write_text("{")
     with pytest.raises(FultrError, match=r"r000001\.json: release: expected a JSON object"):
         read_releases(fed)

@@ -26,11 +26,11 @@ from fultr.deploy.enrolment import enrol
 from fultr.deploy.keys import (
     AUTHORITY_DAYS,
     SERVER_DAYS,
+    complete_signing_key,
     require_flower,
     write_authority,
     write_node_key,
     write_server_certificate,
-    write_signing_key,
     write_sum_key,
 )
 from fultr.device.policy import policy_lines
@@ -248,8 +248,7 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
         write_server_certificate(
             superlink / "server.crt", superlink / "server.key", superlink / "ca.crt", authority / "ca.key", host
         )
-    if not (superlink / "signing.key").exists():
-        write_signing_key(superlink / "signing.key", superlink / "signing.pub", name)
+    complete_signing_key(superlink / "signing.key", superlink / "signing.pub", name)
     _write_text(superlink / "start.sh", _rendered("superlink.sh", name=name), 0o700)
     _write_text(
         superlink / "fultr-superlink.service",
@@ -274,7 +273,6 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
         if not settings_file.with_name("signing.pub").exists():
             _copy(superlink / "signing.pub", settings_file.with_name("signing.pub"))
         _write_sum_key(place, settings_file.parent)
-    enrol(superlink, name)
     _write_text(
         place / "README.md",
         _rendered(
@@ -286,6 +284,7 @@ def _write_missing(place: Path, folder: Path, numbers: range) -> None:
             authority_days=AUTHORITY_DAYS,
         ),
     )
+    enrol(superlink, name)  # last: all else is there if its key is not
 
 
 def _write_node(place: Path, folder: Path, node: str, address: str) -> None:

@@ -147,16 +147,23 @@ def load_node_key(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def write_signing_key(key: Path, public: Path, federation: str) -> None:
-    """Create the key pair that releases are signed with; the public half is what nodes are enrolled with."""
+def complete_signing_key(key: Path, public: Path, federation: str) -> None:
+    """Create what is missing of the key pair that releases are signed with.
+
+    The public half is what nodes are enrolled with. Where only that is, its key is kept elsewhere, or lost: either way
+    another key would be one that no node knows, and none is made.
+    """
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     from fultr.rankers.release import ReleaseKey
 
-    private = Ed25519PrivateKey.generate()
+    if public.exists():
+        return
+    if not key.exists():
+        write_secret(key, _pem(Ed25519PrivateKey.generate()))
+    opened = load_signing_key(key).public_key().public_bytes_raw()
     with written_whole(public) as temporary:
-        temporary.write_text(ReleaseKey(federation, private.public_key().public_bytes_raw()).to_line())
-    write_secret(key, _pem(private))  # last: where it is, its public half is too
+        temporary.write_text(ReleaseKey(federation, opened).to_line())
 
 
 def load_signing_key(path: Path) -> Ed25519PrivateKey:
@@ -167,7 +174,9 @@ def load_signing_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(path.read_bytes(), None)
     except OSError as error:
-        raise FultrError(f"{path}: cannot be read: {error.strerror}; `fultr deploy init` makes one") from None
+        elsewhere = isinstance(error, FileNotFoundError) and path.with_name("signing.pub").exists()
+        hint = "it is kept elsewhere; put it back while you sign" if elsewhere else "`fultr deploy init` makes one"
+        raise FultrError(f"{path}: cannot be read: {error.strerror}; {hint}") from None
     except (ValueError, TypeError):
         key = None
     if not isinstance(key, Ed25519PrivateKey):

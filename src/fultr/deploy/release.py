@@ -154,7 +154,10 @@ def judge_candidate(folder: Path, comparison: Comparison | None, candidate: str,
         last = book.last
         if last is None or last.candidate is None or (last.candidate.name, last.stable.name) != (candidate, stable):
             return Judged(found, None, f"{says}; it is no longer the candidate")
-        release = book.write("rollback", last.stable, automatic=True, why=says).release
+        try:
+            release = book.write("rollback", last.stable, automatic=True, why=says).release
+        except FultrError as error:  # as when the signing key is not here
+            return Judged(found, None, f"{says}; not withdrawn: {error}")
     return Judged(found, release, f"{says}; withdrawn by release {release.serial}")
 
 

@@ -11,8 +11,9 @@ class Event:
     """Something that happened on the server.
 
     Attributes:
-        what: one word: resumed, waiting, round, attempt (one that failed), refused, silent, lost, judged,
-            compared, trees (fewer than were grown), released, error, done.
+        what: one word: resumed, waiting, round, attempt (one that failed), refused, silent, lost, judged, compared,
+            trees (fewer than were grown), released, unreleased (a version that should
+            have been), error, done.
         words: for people.
         round: from 1, if it is about one.
         device: its number, if it is about one.

@@ -8,6 +8,7 @@ train, or to compare the candidate of a release with the stable version. Trainin
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -64,8 +65,21 @@ def _train(devices: FlowerDevices, settings: FederationSettings, deployment: Dep
         devices.tell(Event("judged", words, trained.rounds))
     words = f"done: {trained.rounds} rounds; the ranker is version {version.name} in {state.name}/versions"
     devices.tell(Event("done", words, trained.rounds))
-    if state == deployment.folder / "state" and publish_first(deployment.folder) is not None:
-        devices.tell(Event("released", f"{version.name} is the first version: devices are given it"))
+    if state == deployment.folder / "state":
+        _release_first(devices.tell, deployment, version)
+
+
+def _release_first(tell: Callable[[Event], object], deployment: Deployment, version: Version) -> None:
+    """Give devices the first version; the training is done even if that cannot be, as when the key is not here."""
+    try:
+        released = publish_first(deployment.folder)
+    except FultrError as error:
+        command = shlex.join(["fultr", "deploy", "promote", str(deployment.folder), version.name])
+        words = f"{version.name} was not released, so devices have no ranker: {error}; then: {command}"
+        tell(Event("unreleased", words))
+        return
+    if released is not None:
+        tell(Event("released", f"{version.name} is the first version: devices are given it"))
 
 
 def _compare(devices: FlowerDevices, settings: FederationSettings, deployment: Deployment, state: Path) -> None:
