@@ -223,6 +223,14 @@ def test_shorter_pages_and_large_numbers():
     np.testing.assert_allclose(many, few, rtol=1e-6)
 
 
+def test_counts_that_nobody_can_have_made_are_an_error():
+    """A device can send any numbers."""
+    clicks = np.array([[0, 1, 5e-324], [1e-300, 0, 5e-324], [1e-150, 5e-324, 0]])
+    impressions = np.array([[0, 1, 5e-324], [1e-150, 0, 5e-324], [1e7, 1, 0]])
+    with pytest.raises(FultrError, match=r"^clicks at these ranks differ too much to be compared: collect more, or "):
+        all_pairs(PairCounts(clicks, impressions))
+
+
 @pytest.mark.parametrize("name", BAD_LOGS)
 @pytest.mark.parametrize("method", ["adjacent", "all-pairs"])
 def test_bad_logs_get_an_answer_or_an_error(method, name):

@@ -9,7 +9,12 @@ import pytest
 from help.estimation import RANKS, clicks_of, estimates, made_up, next_state, no_sums, state_with
 
 from fultr.clicks.log import ClickLog
+from fultr.federated.budget import model_of
 from fultr.federated.estimators import ESTIMATORS
+from fultr.federated.federate import task_of
+from fultr.federated.federation import FederationSettings
+from fultr.federated.fedips import Server, nothing, server_round
+from fultr.federated.messages import check_task
 from fultr.federated.settings import Estimator
 
 # By the package's own names: what leaves a device, and whether cross-fitting makes a difference.
@@ -53,6 +58,23 @@ def test_every_estimator_answers_every_log(kind, cross_fit, case):
         for name, value in sums.items():
             assert np.isfinite(value).all(), name
         state = next_state(estimator, state, sums, log.clients)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("start", [1e-9, 0.5, 1.0])
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e7])
+def test_devices_take_whatever_a_server_makes_of_what_it_got(kind, start, size):
+    """In every round, also after noise, or sums of devices that lie."""
+    rng = np.random.default_rng(0)
+    chosen = {"propensity": kind, "estimate_start": start, "clip_rule": "last-rank"}
+    settings = FederationSettings.of({"features": 3, "displayed": RANKS, "judge": False, **chosen})
+    algorithm, model = settings.algorithm(), model_of(settings)
+    server = Server.initial(algorithm, model, model.initial(), RANKS)
+    for t in range(30):
+        check_task(task_of(settings, t, server))
+        sums = nothing(algorithm, model, RANKS)
+        noise = {name: size * rng.normal(size=array.shape) for name, array in sums.items()}
+        server = server_round(algorithm, model, server, noise if t % 2 else {n: abs(a) for n, a in noise.items()}, 5)
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)

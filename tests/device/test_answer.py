@@ -25,6 +25,7 @@ from fultr.device.ledger import read_history
 from fultr.device.local import LocalDevices
 from fultr.device.policy import DevicePolicy
 from fultr.device.sqlite import connect
+from fultr.federated.credit import policy_aware
 from fultr.federated.estimators import ESTIMATORS
 from fultr.federated.messages import Reply, reply_to
 
@@ -36,9 +37,9 @@ def behind(monkeypatch):
     """The records behind each answer: what was trained on, and what was judged by."""
     seen = []
 
-    def watched(task, records, held_out):
+    def watched(task, records, held_out, **more):
         seen.append((records, held_out))
-        return reply_to(task, records, held_out)
+        return reply_to(task, records, held_out, **more)
 
     monkeypatch.setattr(answering, "reply_to", watched)
     return seen
@@ -198,9 +199,9 @@ def test_any_two_answers_differ_by_a_batch_or_not_at_all(data):
 
     seen: list[tuple[set, set | None]] = []
 
-    def watched(task, records, held_out):
+    def watched(task, records, held_out, **more):
         seen.append((events(records), None if held_out is None else events(held_out)))
-        return reply_to(task, records, held_out)
+        return reply_to(task, records, held_out, **more)
 
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(answering, "reply_to", watched)
@@ -374,6 +375,50 @@ def test_one_click_cannot_outweigh_all_others(path):
     assert isinstance(answer(path, a_task(propensity=[1.0, 0.01]), SMALL), Reply)
 
 
+def test_one_version_of_many_makes_no_click_count_more_than_the_policy_allows(path, monkeypatch):
+    """Policy-aware credit divides by a mean over versions, which is a twentieth of a propensity here."""
+    worth, rng = [], np.random.default_rng(0)
+    credit = policy_aware.credit
+    monkeypatch.setattr(policy_aware, "credit", lambda *given: worth.append(credit(*given)) or worth[-1])
+    everywhere = np.tile([[1], [2]], 20)
+    rare = everywhere.copy()
+    rare[1, 1:] = 0  # the other 19 versions do not display it
+    with opened(path) as log:
+        for i in range(20):
+            ranks = rare if i == 7 else everywhere
+            assert log.log_click(log.log_impression(i, rng.random((2, FEATURES)), other_ranks=ranks), 2)
+    task = a_task(propensity=[0.5, 0.5], credit="policy-aware")
+    for least, heaviest in ((0.2, 5.0), (0.01, 40.0)):
+        assert isinstance(answer(path, task, replace(SMALL, least_propensity=least)), Reply)
+        np.testing.assert_allclose(worth.pop().max(), heaviest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "said"),
+    [
+        ("pooled", {"pooled": [1.0, 6.0]}, "pooled: expected numbers from 0 to 1"),
+        ("personal", {"pooled": [1.0, -1e-9]}, "pooled: expected numbers from 0 to 1"),
+        ("power-law", {"grid": 1.1}, "grid: expected numbers from 0 to 1"),
+        ("shrunk", {"priors": -0.1}, "priors: expected numbers from 0 to 1"),
+        ("shrunk", {"chosen": 3e38}, "chosen: expected numbers from 0 to 1"),
+        ("trust", {"constants": 1.5}, "constants: expected numbers from 0 to 1"),
+        ("trust", {"constants": [[0.5, 0.1], [0.4, 0.2]]}, "constants: expected clicks on relevant documents to be"),
+        ("clip", {"clip": -1.0}, "credit clip: expected numbers from 0 to inf"),
+    ],
+)
+def test_probabilities_that_are_none_are_refused(path, kind, sent, said):
+    """With them a server could have one impression outweigh all others in what an estimator sends."""
+    with opened(path) as log:
+        use(log, impressions=40, clicks=20)
+    task = a_task(clip_rule="effective") if kind == "clip" else a_task(propensity=kind)
+    part = "credit" if kind == "clip" else "estimation"
+    there = getattr(task.sent, part)
+    forged = {name: np.broadcast_to(np.array(a, there[name].dtype), there[name].shape) for name, a in sent.items()}
+    assert isinstance(answer(path, task, SMALL), Reply)
+    assert answer(path, replace(task, sent=replace(task.sent, **{part: there | forged})), SMALL) == REFUSAL
+    assert last_reason(path).startswith(said)
+
+
 def test_local_devices_keep_to_their_policy(path):
     with opened(path) as log:
         use(log, impressions=40, clicks=20)
@@ -447,7 +492,7 @@ def test_a_crash_costs_an_answer(path, monkeypatch):
     with opened(path) as log:
         use(log, impressions=40, clicks=20)
 
-    def stopped(*given):
+    def stopped(*given, **more):
         raise KeyboardInterrupt
 
     for at_the_end in ("reply_to", "complete"):
@@ -549,7 +594,7 @@ def test_the_owner_sees_the_policy(tmp_path):
     (tmp_path / "node.toml").write_text("[policy]\nleast_clicks = 77\nsends = []\n")
     for where in (tmp_path, tmp_path / "node.toml"):
         done = fultr("device", "policy", where)
-        assert re.search(r"least_clicks +77 +Clicks by which two answers differ at least", done.out)
+        assert re.search(r"least_clicks +77 +Two answers differ by at least this many clicks", done.out)
         assert re.search(r"sends +nothing ", done.out)
     (tmp_path / "node.toml").write_text("[policy]\nleast_click = 77\n")
     done = fultr("device", "policy", tmp_path)

@@ -162,7 +162,7 @@ def _reply(
         return reply_to(task, none, None)
     records = read_chosen(connection, path, training, shape, policy)
     judged_by = None if held_out is None else read_chosen(connection, path, held_out, shape, policy)
-    reply = reply_to(task, records, judged_by)
+    reply = reply_to(task, records, judged_by, heaviest=1 / policy.least_propensity)
     return reply if task.algorithm.privacy else bounded(reply, training, held_out, policy)  # it has bounds of its own
 
 

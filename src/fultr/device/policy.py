@@ -40,7 +40,11 @@ class DevicePolicy:
     )
     sends: tuple[str, ...] = setting(KINDS, "What it is willing to send.", choices=KINDS)
     least_propensity: float = setting(
-        0.01, "Smallest propensity that a click is divided by: a task with smaller ones is refused.", above=0, most=1
+        0.01,
+        "Smallest propensity that a click is divided by: a task with smaller ones is refused, "
+        "a smaller mean over versions counts as this.",
+        above=0,
+        most=1,
     )
     most_epochs: int = setting(10, "Passes over its log that it trains for, at most.", least=1)
     held_out: float = setting(0.2, "Share of its impressions that only judge rankers.", least=0, below=1)

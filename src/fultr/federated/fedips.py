@@ -135,6 +135,7 @@ def client_round(
     rival: Float32s | None = None,
     judge: bool = False,
     draws: Sequence[Words] | None = None,
+    heaviest: float = np.inf,
 ) -> Float64s:
     """What clients do in a round (lines 4 to 10): their replies, in order, are added to `total`.
 
@@ -151,6 +152,7 @@ def client_round(
         rival: weights of a second ranker that is judged by the same.
         judge: are clients asked to judge? Where a stage must not show who has nothing held out, these send zeros.
         draws: random words for each client's own noise; the operating system's if None.
+        heaviest: the largest weight of a click that clients accept: where the algorithm's clip is above it, it is this.
 
     Returns:
         What clicks were divided by, [impressions, K].
@@ -164,7 +166,8 @@ def client_round(
     training = algorithm.training
     if training.clip_rule != "given":
         clipping.client(training.clip_rule, records, examination, replies)
-    credit = CREDITS[training.credit].credit(records, examination, Given.of(algorithm, sent.estimation, sent.credit))
+    given = Given.of(algorithm, sent.estimation, sent.credit, heaviest)
+    credit = CREDITS[training.credit].credit(records, examination, given)
     how = training_with(training.loss, training.metric, training.rate_for(model.features), training.epochs)
     model.add_updates(records, credit, sent.weights, how, replies["update"], replies["trained"])  # lines 5 to 9
     told: Sums = {}
@@ -173,11 +176,11 @@ def client_round(
     elif judge:
         told["judged"] = np.zeros((records.clients, 3 if rival is None else 4))
     if singly:
-        stage, given = stage_of(algorithm.stage), replies | told
+        stage, said = stage_of(algorithm.stage), replies | told
         if draws is None:
             draws = [system_words] * records.clients
-        wanted = stage.travels({name: rows.shape[1:] for name, rows in given.items()})
-        told = dict(stage.client(sent.stage, given, draws))
+        wanted = stage.travels({name: rows.shape[1:] for name, rows in said.items()})
+        told = dict(stage.client(sent.stage, said, draws))
         _check_stage(algorithm.stage.stage, {name: (records.clients, *shape) for name, shape in wanted.items()}, told)
         if "update" in told:
             told["update"] = told["update"].astype(np.float32)  # as it travels

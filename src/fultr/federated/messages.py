@@ -29,6 +29,13 @@ from fultr.rankers.model import Model, model_named
 from fultr.rankers.plain import MOST_WEIGHTS, plain_size
 
 _LARGEST_MARGINAL = 700.0  # logarithms of likelihoods, which are kept at 1e-300 or above
+_BETWEEN = {
+    **dict.fromkeys(("pooled", "grid", "priors", "chosen", "constants"), (0.0, 1.0)),
+    "credit clip": (0.0, np.inf),
+}
+"""What a server can send, where names say that it is probabilities: with others, what a device expects of a document is
+no probability either, and one impression could outweigh all the others in its sums."""
+
 _SHOWN = 40  # characters of a type: one with fields can be of any length
 
 
@@ -129,6 +136,11 @@ def check_task(task: Task) -> None:
         found = _objection_to(name, values, *wanted[name], np.inf)
         if found:
             raise FultrError(found)
+        if name in _BETWEEN and not ((values >= _BETWEEN[name][0]) & (values <= _BETWEEN[name][1])).all():
+            least, most = _BETWEEN[name]
+            raise FultrError(f"{name}: expected numbers from {least:g} to {most:g}")
+    if "constants" in sent and not (sent["constants"][0] <= sent["constants"][1]).all():
+        raise FultrError("constants: expected clicks on relevant documents to be the likelier ones")
 
 
 @lru_cache(maxsize=8)
@@ -157,7 +169,13 @@ class Reply:
     sums: Mapping[str, NDArray[Any]]
 
 
-def reply_to(task: Task, records: Records, held_out: Records | None, words: Words = system_words) -> Reply:
+def reply_to(
+    task: Task,
+    records: Records,
+    held_out: Records | None,
+    words: Words = system_words,
+    heaviest: float = np.inf,
+) -> Reply:
     """What a device with these records replies: lines 4 to 9 of Algorithm 1 on its own log.
 
     Args:
@@ -165,6 +183,7 @@ def reply_to(task: Task, records: Records, held_out: Records | None, words: Word
         records: what it trains on.
         held_out: what it judges the ranker by, if it is asked to and has enough.
         words: where its own noise comes from.
+        heaviest: the largest weight of a click in training, whatever the task says.
     """
     total = {name: np.zeros((1, *shape)) for name, (shape, _) in task.arrays().items()}
     if task.train:
@@ -179,6 +198,7 @@ def reply_to(task: Task, records: Records, held_out: Records | None, words: Word
             rival=task.rival,
             judge=task.judge,
             draws=[words],
+            heaviest=heaviest,
         )
     elif held_out is not None:
         total["judged"] += judgement(task.algorithm, task.model, task.sent, records, held_out, task.rival)
@@ -271,6 +291,9 @@ def least_propensity(algorithm: FedIPS) -> float:
 
 def least_divisor(algorithm: FedIPS) -> float:
     """The least that a click is divided by in training: with affine credit, less than its propensity.
+
+    With policy-aware credit, what a click is divided by depends on the versions that display its document, which the
+    device knows and a task does not: see `heaviest` of `reply_to`.
 
     >>> from fultr.federated.settings import LocalTraining
     >>> training = LocalTraining(credit="affine", credit_other=0.25)

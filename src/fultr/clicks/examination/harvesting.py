@@ -149,7 +149,8 @@ def all_pairs(counts: PairCounts, *, tolerance: float = 1e-9, most: int = 200) -
     probability p_k r. The likelihood is concave in log p and log r. r is eliminated in closed form; what remains is
     Newton's method with the Laplacian of a graph of ranks.
 
-    A rank at which none of these documents was clicked has examination 0. An estimate may lie above 1.
+    A rank at which none of these documents was clicked has examination 0. An estimate may lie above 1. Counts from
+    which no finite one follows, in floating point, are a `FultrError`.
 
     >>> clicks = np.array([[0.0, 8.0, 4.0], [4.0, 0.0, 3.0], [2.0, 3.0, 0.0]])
     >>> all_pairs(PairCounts(clicks, np.full((3, 3), 10.0))).round(4).tolist()
@@ -175,11 +176,24 @@ def all_pairs(counts: PairCounts, *, tolerance: float = 1e-9, most: int = 200) -
     c, n = shared[kept], counts.impressions[kept]
     edge = c + c.T > 0
     missed = np.where(edge, np.maximum(n - c, _FLOOR * n), 0)
-    rates = c.sum(axis=1) / np.where(edge, n, 0).sum(axis=1)
-    log_p = np.log(rates / rates[0])
+    try:
+        with np.errstate(all="ignore"):
+            rates = c.sum(axis=1) / np.where(edge, n, 0).sum(axis=1)
+            examination[clicked] = np.exp(_most_likely(np.log(rates / rates[0]), c, missed, edge, tolerance, most))
+    except np.linalg.LinAlgError:
+        examination[:] = np.nan
+    if not np.isfinite(examination).all():
+        raise FultrError(f"clicks at these ranks differ too much to be compared: collect more, or {_ADVICE}")
+    return examination
+
+
+def _most_likely(log_p: Float64s, c: Float64s, missed: Float64s, edge: Bools, tolerance: float, most: int) -> Float64s:
+    """Newton's method for `all_pairs`; a `LinAlgError` where a step is not finite."""
     likelihood, gradient, laplacian = _profile(log_p, c, missed, edge)
     for _ in range(most):
         step = np.r_[0.0, np.linalg.solve(laplacian[1:, 1:], gradient[1:])]
+        if not np.isfinite(step).all():
+            raise np.linalg.LinAlgError("not finite")
         step /= max(1.0, float(np.abs(step).max()) / 2)
         while True:
             new = _profile(log_p + step, c, missed, edge)
@@ -190,8 +204,7 @@ def all_pairs(counts: PairCounts, *, tolerance: float = 1e-9, most: int = 200) -
         likelihood, gradient, laplacian = new
         if np.abs(step).max() < tolerance:
             break
-    examination[clicked] = np.exp(log_p)
-    return examination
+    return log_p
 
 
 def _profile(log_p: Float64s, c: Float64s, missed: Float64s, edge: Bools) -> tuple[float, Float64s, Float64s]:

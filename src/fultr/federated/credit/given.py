@@ -32,10 +32,10 @@ class Given:
     floor: float = 0.0
 
     @classmethod
-    def of(cls, algorithm: FedIPS, estimation: Arrays, chosen: Arrays) -> Given:
-        """What settings say, and what the server sent for estimation and as the clip that it chose."""
+    def of(cls, algorithm: FedIPS, estimation: Arrays, chosen: Arrays, heaviest: float = math.inf) -> Given:
+        """What settings say, what the server sent for estimation and as the clip that it chose, and a client's own."""
         training, source = algorithm.training, algorithm.propensity
-        clip = math.inf if training.clip is None else training.clip
+        clip = min(math.inf if training.clip is None else training.clip, heaviest)
         if chosen:
             clip = min(clip, float(chosen["clip"][0]))
         relevance = estimation.get("relevance")

@@ -13,4 +13,5 @@ def hats(grid: Float64s, at: Float64s, density: Float64s) -> Float64s:
     right = np.clip(np.searchsorted(grid, at), 1, grid.size - 1)
     share = (at - grid[right - 1]) / (grid[right] - grid[right - 1])
     mass = np.bincount(right, density * share, grid.size) + np.bincount(right - 1, density * (1 - share), grid.size)
+    mass = np.maximum(mass, 0.0)  # densities that are differences may be negative by a rounding error
     return mass / mass.sum()

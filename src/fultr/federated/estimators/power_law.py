@@ -84,7 +84,7 @@ def broadcast(settings: Estimator, state: Arrays) -> Arrays:
     chosen = severity_prior(*best_severities(settings, state["marginals"]))[np.newaxis]
     found = {"grid": grid, "priors": _severity_priors(), "chosen": chosen}
     single = {name: array.astype(np.float32) for name, array in found.items()}
-    return {"relevance": state["relevance"], "pooled": grid @ chosen[0], **single}
+    return {"relevance": state["relevance"], "pooled": np.minimum(grid @ chosen[0], 1.0), **single}
 
 
 def nothing(settings: Estimator, features: int, ranks: int, rows: int) -> Arrays:
@@ -137,7 +137,8 @@ def best_severities(settings: Estimator, marginals: Float64s) -> tuple[float, fl
     Between the points of the grid by a parabola through the best one and its neighbours.
     """
     if np.ptp(marginals) == 0:
-        return float(-np.log(settings.estimate_start) / np.log(2.0)), 0.3  # the power law through the start at rank 2
+        through = float(-np.log(settings.estimate_start) / np.log(2.0))  # the power law through the start at rank 2
+        return min(through, float(SEVERITIES[-1])), 0.3
     table = marginals.reshape(_MEANS.size, _SPREADS.size)
     i, j = np.unravel_index(np.argmax(table), table.shape)
     return _peak(_MEANS, table[:, j], int(i)), max(0.0, _peak(_SPREADS, table[i], int(j)))

@@ -102,7 +102,8 @@ def broadcast(settings: Estimator, state: Arrays) -> Arrays:
     relevant = np.maximum(relevant, settings.estimate_floor)
     other = np.minimum(other, relevant - settings.estimate_floor)
     pooled = np.minimum(relevant / relevant[0], 1.0)
-    return {"relevance": state["relevance"], "pooled": pooled, "constants": np.stack([other, relevant]) / pooled}
+    constants = np.minimum(np.stack([other, relevant]) / pooled, 1.0)
+    return {"relevance": state["relevance"], "pooled": pooled, "constants": constants}
 
 
 def nothing(settings: Estimator, features: int, ranks: int, rows: int) -> Arrays:
