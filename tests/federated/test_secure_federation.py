@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 
@@ -20,7 +21,9 @@ from fultr.federated.federation import FederationSettings
 from fultr.federated.messages import Reply
 from fultr.federated.privacy.enrolment import read_enrolment
 from fultr.federated.privacy.fixed_point import added
-from fultr.federated.sum_wire import masked_bytes, read_invitation, read_masked
+from fultr.federated.privacy.masks import SEALED_BYTES
+from fultr.federated.privacy.shares import SHARE_BYTES
+from fultr.federated.sum_wire import INVITATION, masked_bytes, read_invitation, read_masked
 from fultr.federated.summing import Summed, layout_of
 from fultr.federated.wire import read_task
 
@@ -126,6 +129,55 @@ def test_a_survivor_that_is_lost_makes_a_new_attempt(logs, tmp_path):
     assert str(told[0]).startswith("round 1: no secure sum: a device was lost")
     (report,) = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     assert (report["attempt"], report["accepted"]) == (2, list(range(DEVICES)))
+
+
+class Lying(Dropping):
+    """Device 4 lies in the first message of a sum, about all shares of its seed, or in the second."""
+
+    message = 2
+
+    def post(self, contents, t, timeout):
+        replies, first = super().post(contents, t, timeout), next(iter(contents.values())).startswith(INVITATION)
+        if 4 in replies and first == (self.message == 1):
+            wide = SEALED_BYTES * (len(contents) - 1) if first else SHARE_BYTES * len(contents)
+            replies[4] = replies[4][:-wide] + os.urandom(wide)
+        return replies
+
+
+def test_a_device_that_lies_in_its_second_message_is_named_and_not_needed(logs, filled, tmp_path):
+    settings = settings_of(judge=False)
+    lied = federate(Lying(logs), settings, tmp_path / "lied")
+    shutil.copytree(filled, tmp_path / "again")
+    honest = federate(Dropping({i: tmp_path / "again" / f"{i}.db" for i in logs}), settings, tmp_path / "honest")
+    assert lied.weights.tobytes() == honest.weights.tobytes()
+    assert not (tmp_path / "lied" / "attempts.jsonl").exists()
+    for line in (tmp_path / "lied" / "progress.jsonl").read_text().splitlines():
+        assert json.loads(line)["refused"] == {"4": "its shares in the secure sum do not fit with those of others"}
+
+
+def test_a_device_that_deals_wrong_shares_is_named_and_left_out_of_the_next_attempt(logs, tmp_path):
+    devices = Lying(logs)
+    object.__setattr__(devices, "message", 1)
+    federate(devices, settings_of(rounds=1, judge=False), tmp_path)
+    (failed,) = [json.loads(line) for line in (tmp_path / "attempts.jsonl").read_text().splitlines()]
+    assert failed["refused"] == {"4": "its shares in the secure sum do not fit with those of others"}
+    (report,) = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
+    assert (report["attempt"], report["accepted"]) == (2, [0, 1, 2, 3, 5, 6])
+
+
+def test_another_attempt_has_another_cohort(logs, tmp_path):
+    """What is wrong with a masked vector shows only in the sum: whose it was, nobody can say."""
+    asked = []
+
+    class Watched(Dropping):
+        def post(self, contents, t, timeout):
+            asked.append(sorted(contents))
+            return {}
+
+    with pytest.raises(FultrError, match="no secure sum"):
+        federate(Watched(logs), settings_of(cohort=4, judge=False), tmp_path)
+    assert len(asked) == 3
+    assert len({tuple(cohort) for cohort in asked}) > 1
 
 
 def test_a_federation_without_enough_devices_is_given_up(logs, tmp_path):

@@ -36,6 +36,8 @@ from fultr.federated.stopping import fewest_trees
 from fultr.federated.summing import ask_sum
 from fultr.rankers.model import TREES
 
+_MOST_ROUNDS = 2**40  # more than there can be: another attempt at a round draws another cohort
+
 
 class Devices(Protocol):
     """The devices of a federation, by their numbers."""
@@ -247,6 +249,7 @@ class _Answers:
     silent: list[int]
     answered: dict[int, float]
     why: str = ""
+    liars: frozenset[int] = frozenset()
 
 
 def _answers(devices: Devices, state: _State, task: Task, cohort: list[int], attempt: int) -> _Answers:
@@ -256,7 +259,7 @@ def _answers(devices: Devices, state: _State, task: Task, cohort: list[int], att
         found = ask_sum(devices, task, cohort, settings.waiting.timeout, state.start, attempt)
         who, total = (found.accepted, found.refused, found.silent, found.answered), found.total
         if total is None or len(found.accepted) < least:
-            return _Answers(None, None, *who, found.why)
+            return _Answers(None, None, *who, found.why, found.liars)
         judged = of_sum(total["judged"], len(found.accepted)) if "judged" in total else None
         return _Answers({name: array[np.newaxis] for name, array in total.items()}, judged, *who)
     replies, refused, silent = _ask(devices, task, cohort, settings)
@@ -269,10 +272,10 @@ def _answers(devices: Devices, state: _State, task: Task, cohort: list[int], att
 
 def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object], random: Randomness) -> RoundReport:
     settings, before, begun = state.settings, state.server.weights, time.monotonic()
-    waiting, spent = settings.waiting, set[int]()
+    waiting, spent, liars = settings.waiting, set[int](), set[int]()
     for attempt in range(1, waiting.attempts + 1):
         asked = time.monotonic()
-        cohort = _cohort(devices, state, tell, spent)
+        cohort = _cohort(devices, state, tell, spent, liars, attempt)
         task = task_of(settings, state.done, state.server, state.training)
         answers = _answers(devices, state, task, cohort, attempt)
         if answers.rows is not None:
@@ -292,6 +295,7 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object],
             answers.why,
         )
         spent.update(answers.accepted)
+        liars.update(answers.liars)
         append(state.folder / "attempts.jsonl", failed)
         for event in failed.events():
             tell(event)
@@ -327,18 +331,28 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object],
     )
 
 
-def _cohort(devices: Devices, state: _State, tell: Callable[[Event], object], spent: set[int]) -> list[int]:
-    """The devices that are asked in the next round, once enough are connected.
+def _cohort(
+    devices: Devices,
+    state: _State,
+    tell: Callable[[Event], object],
+    spent: set[int],
+    liars: set[int],
+    attempt: int,
+) -> list[int]:
+    """The devices that are asked in the next round, once enough are connected; another cohort in each attempt.
 
-    With privacy, those that answered an attempt which came to nothing have spent their part in the round.
+    With privacy, those that answered an attempt which came to nothing have spent their part in the round. Whoever lied
+    in one is not asked in the next.
     """
     settings, t = state.settings, state.done
-    there = _connected(devices, settings, tell)
+    there = [client for client in _connected(devices, settings, tell) if client not in liars]
     if (privacy := settings.algorithm().privacy) is not None:
         there = [client for client in willing(privacy, there, state.repliers) if client not in spent]
     if not settings.cohort or settings.cohort >= len(there):
         return there
-    drawn = generator(settings.seed, Purpose.COHORT, t).choice(len(there), settings.cohort, replace=False)
+    drawn = generator(settings.seed, Purpose.COHORT, t + _MOST_ROUNDS * (attempt - 1)).choice(
+        len(there), settings.cohort, replace=False
+    )
     return sorted(there[i] for i in drawn)
 
 

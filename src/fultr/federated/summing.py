@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from fultr.federated.messages import Limits, Task
 from fultr.federated.privacy.enrolment import read_enrolment
 from fultr.federated.privacy.fixed_point import Block, Layout, Whole
 from fultr.federated.privacy.private import PrivateSum
-from fultr.federated.privacy.secure_sum import Masked, shares_for, unmask
+from fultr.federated.privacy.secure_sum import Masked, misfits, shares_for, unmask
 from fultr.federated.privacy.stage import Shapes, Sums, stage_of
 from fultr.federated.sum_wire import (
     Invitation,
@@ -53,6 +54,7 @@ class Summed:
         silent: devices that did not answer in time.
         answered: seconds that the others took for the first message, by device.
         why: there is no sum, in words.
+        liars: numbers of those whose shares do not fit with the others': they are also in `refused`.
     """
 
     total: Sums | None
@@ -61,6 +63,7 @@ class Summed:
     silent: list[int]
     answered: dict[int, float]
     why: str = ""
+    liars: frozenset[int] = frozenset()
 
 
 def layout_of(task: Task) -> Layout:
@@ -128,9 +131,15 @@ def ask_sum(devices: Carrier, task: Task, cohort: list[int], timeout: float, run
         revealed = reply if isinstance(reply, str) else read_revealed(session, places[device], reply)
         if isinstance(revealed, tuple):
             second[places[device]] = revealed
+    total, why, lied = None, "", list[int]()
     try:
         total = layout.decoded(unmask(session, first, second), len(first))
     except FultrError as error:
         why = f"{error} ({len(first) - len(second)} devices did not answer the second message)"
-        return Summed(None, accepted, refused, silent, answered, why)
-    return Summed(total, accepted, refused, silent, answered)
+        odd, lied = misfits(session, first, second)
+        if odd:  # a share too few is none too many
+            with suppress(FultrError):
+                total, why = layout.decoded(unmask(session, first, second, odd), len(first)), ""
+    liars = frozenset(known[i] for i in lied)
+    refused |= dict.fromkeys(sorted(liars), "its shares in the secure sum do not fit with those of others")
+    return Summed(total, accepted, refused, silent, answered, why, liars)

@@ -14,9 +14,11 @@ server takes the masks away. Who carries the messages is for others to know.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from fultr.core.arrays import Bools, Int64s, UInt64s
 from fultr.core.errors import FultrError
 from fultr.federated.privacy.fixed_point import added
 from fultr.federated.privacy.masks import KEY_BYTES, SumKey, mask_of, sealed, self_mask_key, unsealed
-from fultr.federated.privacy.shares import PRIME, SHARE_BYTES, draw_secret, joined, split
+from fultr.federated.privacy.shares import PRIME, SHARE_BYTES, draw_secret, fit, joined, misfit, split
 
 LEAST_DEVICES = 3
 """Of a cohort. The sum of two tells each of them what the other sent."""
@@ -243,13 +245,19 @@ def shares_for(session: Session, place: int, first: Mapping[int, Masked]) -> tup
     return tuple(found)
 
 
-def unmask(session: Session, first: Mapping[int, Masked], second: Mapping[int, Sequence[bytes]]) -> UInt64s:
+def unmask(
+    session: Session,
+    first: Mapping[int, Masked],
+    second: Mapping[int, Sequence[bytes]],
+    without: Mapping[int, int] | None = None,
+) -> UInt64s:
     """The sum of the survivors' vectors modulo 2^64; an error if what devices revealed is not enough for it.
 
     Args:
         session: the session.
         first: what arrived of the first messages, by place.
         second: what arrived of the second, likewise.
+        without: for a place, that of the device whose share of its seed is not to be used.
     """
     survivors = np.isin(np.arange(len(session.members)), list(first))
     if why := session.objection(survivors):
@@ -260,7 +268,8 @@ def unmask(session: Session, first: Mapping[int, Masked], second: Mapping[int, S
     total = added(first[i].vector for i in sorted(first))
     for i in sorted(first):
         near = session.neighbourhood(i)
-        _add(total, self_mask_key(_seed(told, i, near), session.digest), False)
+        left_out = None if without is None else without.get(i)
+        _add(total, self_mask_key(_seed(told, i, near, left_out), session.digest), False)
         for other in near:
             if survivors[other]:
                 continue
@@ -268,6 +277,36 @@ def unmask(session: Session, first: Mapping[int, Masked], second: Mapping[int, S
                 raise FultrError("a device was lost that has a mask in common with one that dropped out")
             _add(total, told[i][other], other < i)
     return total
+
+
+def misfits(
+    session: Session, first: Mapping[int, Masked], second: Mapping[int, Sequence[bytes]]
+) -> tuple[dict[int, int], list[int]]:
+    """Which shares of seeds do not fit with the others, and who must have lied, where a sum came to nothing.
+
+    There are more shares than a seed needs, and all lie on one polynomial. If one does not, either the device that
+    revealed it lied or the one that made it: whoever has most of its shares wrong did.
+
+    Returns:
+        For each seed with one such share, by place, the place of the device that revealed it; and the places of devices
+        that have most of what they revealed, or made, wrong.
+    """
+    told = {i: dict(zip(session.neighbourhood(i), second[i], strict=True)) for i in second}
+    odd, lost, given, wrong = dict[int, int](), list[int](), Counter[int](), Counter[int]()
+    for i in sorted(first):
+        near = session.neighbourhood(i)
+        shares, needed = _shares(told, i, near), threshold(len(near))
+        given.update(place - 1 for place in shares)
+        if len(shares) == needed or (len(shares) > needed and fit(shares, needed)):
+            continue
+        found = misfit(shares, needed)
+        if found is None:
+            lost.append(i)
+        else:
+            odd[i] = found - 1
+            wrong[found - 1] += 1
+    made_up = lost if 2 * len(lost) < len(first) else []  # else more than one of those that revealed shares lied
+    return odd, sorted({i for i in wrong if 2 * wrong[i] > given[i]} | set(made_up))
 
 
 def _add(total: UInt64s, key: bytes, adds: bool) -> None:
@@ -279,17 +318,20 @@ def _add(total: UInt64s, key: bytes, adds: bool) -> None:
         total -= mask
 
 
-def _seed(told: Mapping[int, Mapping[int, bytes]], place: int, near: Sequence[int]) -> bytes:
+def _seed(
+    told: Mapping[int, Mapping[int, bytes]], place: int, near: Sequence[int], without: int | None = None
+) -> bytes:
     """The seed of a survivor's own mask."""
-    needed, found = threshold(len(near)), dict[int, int]()
-    for other in near:
-        if other in told and len(found) < needed:
-            share = int.from_bytes(told[other][place], "big")
-            if share < PRIME:
-                found[other + 1] = share
-    if len(found) < needed:
-        raise FultrError(f"{len(found)} shares of a device's seed are left, and {needed} are needed")
-    return _bytes(joined(found))
+    needed, shares = threshold(len(near)), _shares(told, place, [other for other in near if other != without])
+    if len(shares) < needed:
+        raise FultrError(f"{len(shares)} shares of a device's seed are left, and {needed} are needed")
+    return _bytes(joined(dict(islice(shares.items(), needed))))
+
+
+def _shares(told: Mapping[int, Mapping[int, bytes]], place: int, near: Sequence[int]) -> dict[int, int]:
+    """What was revealed of the shares of a survivor's seed, by 1 + the place of the device that did."""
+    shares = {other + 1: int.from_bytes(told[other][place], "big") for other in near if other in told}
+    return {at: share for at, share in shares.items() if share < PRIME}
 
 
 def _bytes(number: int) -> bytes:

@@ -50,6 +50,45 @@ def joined(shares: Mapping[int, int]) -> int:
     return sum(weight * share for weight, share in zip(weights, shares.values(), strict=True)) % PRIME
 
 
+def fit(shares: Mapping[int, int], threshold: int) -> bool:
+    """Are these, by place, shares of one secret? There must be more of them than its threshold, or anything is.
+
+    >>> shares = dict(zip((1, 2, 5), split(42, 2, [1, 2, 5]), strict=True))
+    >>> fit(shares, 2), fit(shares | {2: shares[2] + 1}, 2)
+    (True, False)
+    """
+    weights = _checks(tuple(shares), threshold)
+    return sum(weight * share for weight, share in zip(weights, shares.values(), strict=True)) % PRIME == 0
+
+
+def misfit(shares: Mapping[int, int], threshold: int) -> int | None:
+    """The only place without whose share the others are of one secret; None if that is none, or not known."""
+    if len(shares) < threshold + 2:  # too few to tell which
+        return None
+    found = [place for place in shares if fit({i: one for i, one in shares.items() if i != place}, threshold)]
+    return found[0] if len(found) == 1 else None
+
+
+@lru_cache(maxsize=1024)
+def _checks(places: tuple[int, ...], threshold: int) -> tuple[int, ...]:
+    """Weights with which shares add up to 0, and numbers that nobody could foresee do not.
+
+    Divided differences of order len(places) - 1 are 0 for polynomials of a lower degree: for the one behind the shares
+    times any other whose degree makes it one; that is drawn here.
+    """
+    factors = [secrets.randbelow(PRIME) for _ in range(len(places) - threshold)]
+    weights = []
+    for place in places:
+        under, value = 1, 0
+        for other in places:
+            if other != place:
+                under = under * (place - other) % PRIME
+        for factor in factors:
+            value = (value * place + factor) % PRIME
+        weights.append(value * pow(under, -1, PRIME) % PRIME)
+    return tuple(weights)
+
+
 @lru_cache(maxsize=64)
 def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
     """Lagrange's: what the shares at these places are multiplied by for the polynomial's value at 0."""
