@@ -125,6 +125,52 @@ def test_a_short_body_is_passed_on_whole(monkeypatch):
     assert MOST_WITHOUT_KEY < MOST_BYTES
 
 
+@pytest.mark.parametrize("path", ["/v1/fultr/release.json", "/v1/fleet/pull-object"])
+def test_a_node_that_takes_no_answer_is_sent_one_at_a_time(path, monkeypatch, tmp_path):
+    """In parts, so that no more than one waits in memory; and not for ever."""
+    monkeypatch.setenv("FULTR_RELEASES", str(tmp_path))
+    monkeypatch.setattr(superlink, "_node_of", lambda scope: scope["client"][1])
+    monkeypatch.setattr(superlink, "_SECONDS", 0.2)
+    monkeypatch.setattr(superlink, "_SLOWEST", 1e9)
+    content = bytes(range(256)) * 2000
+    (tmp_path / "release.json").write_bytes(content)
+    made, sent = [], {}
+
+    async def flower(scope, receive, send):
+        made.append(scope["client"][1])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": content})
+
+    async def ask(gate, node, number, takes):
+        parts = sent.setdefault((node, number), [])
+
+        async def receive():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message):
+            parts.append(message.get("body", b""))
+            if not takes and parts[-1]:
+                await asyncio.sleep(60)
+
+        scope = {"type": "http", "path": path, "client": ("192.0.2.9", node), "server": ("192.0.2.7", 9092),
+                 "headers": [(b"content-length", b"0")], "method": "GET"}  # fmt: skip
+        await gate(scope, receive, send)
+
+    async def all_at_once():
+        gate = Gate(flower)
+        slow = [asyncio.create_task(ask(gate, 5, i, takes=False)) for i in range(3)]
+        await asyncio.sleep(0.1)
+        await ask(gate, 6, 0, takes=True)  # another node does not wait
+        assert [len(sent.get((5, i), ())) for i in range(3)] == [2, 0, 0]  # the head, and the first part
+        assert made in ([], [5, 6])
+        await asyncio.gather(*slow)  # each is given up in its turn
+
+    asyncio.run(all_at_once())
+    assert b"".join(sent[6, 0]) == content
+    assert max(map(len, sent[6, 0])) == 65_536
+    assert [len(b"".join(sent[5, i])) for i in range(3)] == [65_536] * 3
+
+
 @pytest.mark.parametrize("name", ["../superlink/server.key", "versions/../../ca/ca.key", "checkpoint.npz", ""])
 def test_only_files_of_a_release_are_there(name, monkeypatch, tmp_path):
     monkeypatch.setenv("FULTR_RELEASES", str(tmp_path))

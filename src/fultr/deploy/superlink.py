@@ -17,6 +17,7 @@ import ipaddress
 import os
 import re
 from base64 import b64decode
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,7 @@ MOST_LOCAL = 64_000_000
 _LARGE = (f"{FLEET}push-object", REPLY)  # the only requests with a large body
 _BODIES, _BODIES_OF_ONE = 16, 2  # large bodies that are held at a time, and of one node
 _SECONDS, _SLOWEST = 10.0, 100_000.0  # for a request to arrive, and bytes a second of the rest of it
+_PART = 65_536  # bytes of an answer that are sent at once
 _FILE = re.compile(r"release\.json|versions/v\d{4,12}-[0-9a-f]{6}\.json")
 
 
@@ -70,6 +72,7 @@ class Gate:
         self.app = app
         self.large = asyncio.Semaphore(_BODIES)
         self.held: dict[int, int] = {}  # large bodies by node
+        self.answers: dict[int, asyncio.Lock] = {}  # by node: one large answer at a time is on its way
         self.turns = Turns()
         self.post = Post(self.turns)
 
@@ -85,7 +88,7 @@ class Gate:
         elif path.startswith(FLEET):
             await self._limited(scope, receive, send, self._fleet)
         elif path.startswith(FILES) and path not in (TASKS, REPLIES):
-            await _serve(scope, path.removeprefix(FILES), send)
+            await self._serve(scope, path.removeprefix(FILES), send)
         elif not is_local(scope):
             await _say(send, 403, "only for programs on the server")
         elif path in (TASKS, REPLIES):
@@ -124,7 +127,9 @@ class Gate:
         if scope["path"] == f"{FLEET}push-messages" and (found := objection_to_push(body, node)):
             await _say(send, 403, found)
             return
-        await self._in_turn(scope, body, receive, send, self.turns.node())
+        large = scope["path"] == f"{FLEET}pull-object"
+        async with self._one_answer(node) if large else nullcontext():
+            await self._in_turn(scope, body, receive, send, self.turns.node())
         self.post.others |= "/push-" in scope["path"]
 
     async def _local(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -160,8 +165,7 @@ class Gate:
 
         async with turn:
             await self.app(scope, again, keep)
-        for part in answer:
-            await send(part)
+        await _send_slowly(send, answer)
 
     async def _deliver(self, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         """Hand a node its next task, or take its reply."""
@@ -171,11 +175,31 @@ class Gate:
             await _say(send, 401, "needs a registered key")
         elif scope["path"] == QUESTION:
             had, patience = _had(parts)
-            await _answer(send, self.post.question(_state(scope), node, had, patience, receive))
+            await _answer(send, self.post.question(_state(scope), node, had, patience, receive), self._one_answer(node))
         elif found := objection_to_push(parts[0], node) if parts else "expected a message":
             await _say(send, 403, found)
         else:
             await _answer(send, self.post.reply(_state(scope), node, parts))
+
+    def _one_answer(self, node: int) -> asyncio.Lock:
+        """Held while a large answer to a node is made and sent: what it does not take is in memory once."""
+        return self.answers.setdefault(node, asyncio.Lock())
+
+    async def _serve(self, scope: Scope, name: str, send: Send) -> None:
+        """A file of the current release, to a node with a registered key."""
+        folder = os.environ.get("FULTR_RELEASES", "")
+        if (node := await asyncio.to_thread(_node_of, scope)) is None:
+            await _say(send, 401, "needs a registered key")
+            return
+        async with self._one_answer(node):
+            try:
+                if not folder or scope.get("method") != "GET" or not _FILE.fullmatch(name):
+                    raise FileNotFoundError
+                content = await asyncio.to_thread((Path(folder) / name).read_bytes)
+            except OSError:
+                await _say(send, 404, "there is no such file")
+                return
+            await _respond(send, 200, content, b"application/json")
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take tasks from the server app, or hand it replies."""
@@ -209,17 +233,19 @@ async def _use(scope: Scope, receive: Receive, send: Send, size: int, use: Use) 
         await use(scope, body, receive, send)
 
 
-async def _answer(send: Send, work: Awaitable[list[bytes]]) -> None:
-    """Send what the post office answers, or why it does not."""
+async def _answer(
+    send: Send, work: Awaitable[list[bytes]], hold: AbstractAsyncContextManager[object] | None = None
+) -> None:
+    """Send what the post office answers, or why it does not; `hold` is held meanwhile."""
     from flwr.supercore.error import FlowerError
     from google.protobuf.message import DecodeError
 
     try:
-        content = packed(await work)
+        parts = await work
+        async with hold or nullcontext():
+            await _respond(send, 200, packed(parts), b"application/octet-stream")
     except (PostError, FlowerError, ValueError, DecodeError) as error:
         await _say(send, 409, str(error)[:200])
-        return
-    await _respond(send, 200, content, b"application/octet-stream")
 
 
 def _parts(body: bytes, most: int | None = None) -> list[bytes]:
@@ -288,22 +314,6 @@ def objection_to_push(body: bytes, node: int) -> str | None:
     return None
 
 
-async def _serve(scope: Scope, name: str, send: Send) -> None:
-    """A file of the current release, to a node with a registered key."""
-    folder = os.environ.get("FULTR_RELEASES", "")
-    if await asyncio.to_thread(_node_of, scope) is None:
-        await _say(send, 401, "needs a registered key")
-        return
-    try:
-        if not folder or scope.get("method") != "GET" or not _FILE.fullmatch(name):
-            raise FileNotFoundError
-        content = await asyncio.to_thread((Path(folder) / name).read_bytes)
-    except OSError:
-        await _say(send, 404, "there is no such file")
-        return
-    await _respond(send, 200, content, b"application/json")
-
-
 def _node_of(scope: Scope) -> int | None:
     """The node whose registered key signed a request; None if there is none. As Flower itself sees it."""
     from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
@@ -338,8 +348,20 @@ async def _respond(send: Send, status: int, content: bytes, kind: bytes) -> None
     headers = [(b"content-type", kind), (b"content-length", str(len(content)).encode())]
     if status in (408, 413):
         headers.append((b"connection", b"close"))  # what is still on its way is not read
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
+    start: Message = {"type": "http.response.start", "status": status, "headers": headers}
+    await _send_slowly(send, [start, {"type": "http.response.body", "body": content}])
+
+
+async def _send_slowly(send: Send, answer: list[Message]) -> None:
+    """Send an answer in small parts, each when those before have left; who takes it too slowly gets no more of it."""
+    size = sum(len(part.get("body", b"")) for part in answer)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_SECONDS + size / _SLOWEST):
+            for part in answer:
+                body = part.get("body", b"")
+                for begin in range(0, len(body) - _PART, _PART):
+                    await send({**part, "body": body[begin : begin + _PART], "more_body": True})
+                await send({**part, "body": body[-(len(body) % _PART or _PART) :]} if body else part)
 
 
 def is_local(scope: Scope) -> bool:
