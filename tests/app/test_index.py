@@ -11,8 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pathspec import GitIgnoreSpec
 
-from fultr.app.crawl import crawl
+from fultr.app.background import Background
+from fultr.app.crawl import _spec, crawl
 from fultr.app.home import Home
 from fultr.app.index import Index
 from fultr.app.reading import read_files
@@ -112,6 +116,45 @@ def test_links_out_of_a_folder_hidden_files_and_ignored_ones_are_left_out(tmp_pa
     assert found(index, "secret") == ["keep.log"]
     assert [Path(path).name for path, _ in crawl(str(files), ["*.bak"])] == [
         "pizza.md", "budget.txt", "keep.log", "readConfig.py"]  # fmt: skip
+
+
+def test_no_folder_stops_the_walk(tmp_path):
+    """Folders within folders beyond what calls can be nested, a pipe for rules, a rule with many stars."""
+    (tmp_path / "good.txt").write_text("x")
+    (tmp_path / ("a" * 250)).write_text("x")
+    (tmp_path / "z").mkdir()
+    (tmp_path / "z" / "later.txt").write_text("x")
+    os.mkfifo(tmp_path / ".gitignore")
+    (tmp_path / ".ignore").write_text("*a" * 100 + "b\n" + "**/a" * 50 + "b\n*[a-\n*t*er*.txt\n")
+    below = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=below)
+        inner = os.open("d", os.O_RDONLY, dir_fd=below)
+        os.close(below)
+        below = inner
+    os.close(below)
+    problems = []
+    found = [Path(path).name for path, _ in crawl(str(tmp_path), on_problem=lambda *said: problems.append(said))]
+    assert found == ["a" * 250, "good.txt"]
+    subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)  # Python's own way calls itself for each folder
+    assert problems == [(str(tmp_path) + "/d" * 201, "is within 200 folders: what is in it is not looked at")]
+
+
+@given(st.text("ab*?[]!./", max_size=12), st.lists(st.text("ab.", min_size=1, max_size=6), min_size=1, max_size=4))
+def test_rules_mean_what_they_do_in_the_library(rule, names):
+    try:
+        plain = GitIgnoreSpec.from_lines([rule])
+    except ValueError:
+        return
+    if rule.count("**") <= 2:
+        assert _spec([rule]).check_file("/".join(names)).include == plain.check_file("/".join(names)).include
+
+
+def test_whatever_happens_to_an_update_is_said(index, monkeypatch):
+    monkeypatch.setattr(Index, "update", lambda *given, **more: [][0])
+    background = Background(index.home)
+    background._update(index, None)
+    assert background.problem == "IndexError: list index out of range"
 
 
 def test_a_maildir_keeps_its_hidden_folders(tmp_path):

@@ -52,9 +52,8 @@ class Background:
                     for changed in self._changes(index.catalogue.folders()):
                         for path in changed:
                             self._update(index, path)
-        except FultrError as error:
-            self.problem = str(error)
-            _logger.warning("%s", error)
+        except Exception as error:  # of any kind: the page says so
+            self._failed(error)
 
     def _update(self, index: Index, under: str | None) -> None:
         def tell(progress: Progress) -> None:
@@ -65,11 +64,14 @@ class Background:
                 under, processes=max(1, (os.cpu_count() or 2) - 1), on_progress=tell, stopping=self._stop.is_set
             )
             self.problem = ""
-        except FultrError as error:  # a full disk: try again with the next change
-            self.problem = str(error)
-            _logger.warning("%s", error)
+        except Exception as error:  # a full disk, or what nobody thought of: try again with the next change
+            self._failed(error)
         finally:
             self.progress = None
+
+    def _failed(self, error: Exception) -> None:
+        self.problem = str(error) if isinstance(error, FultrError) else f"{type(error).__name__}: {error}"
+        _logger.warning("the index was not updated: %s", self.problem)
 
     def _changes(self, folders: list[str]) -> Iterator[list[str | None]]:
         """What has changed, again and again, until it is time to stop or the folders cannot be watched."""

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import struct
 import sys
 import warnings
 from collections.abc import Iterator
 from itertools import islice
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
-from fultr.app.crawl import Stamp, stamp_of
+from fultr.app.crawl import Stamp, open_plain, stamp_of
 from fultr.app.readers import Part, Unreadable, format_of, reader_of
-from fultr.core.system import PLAIN_FILE, limit_this_process
+from fultr.core.system import limit_this_process
 
 MEMORY = 1_500_000_000
 """Bytes that a reading process may take; Windows does not hold it to that."""
@@ -83,16 +82,6 @@ def answers(path: str) -> Iterator[dict[str, Any]]:
         yield {"problem": f"cannot be read: {error.strerror or error}"}
     except Exception as error:  # libraries fail on damaged files in ways of their own
         yield {"problem": f"is damaged: {type(error).__name__}: {' '.join(str(error).split())[:120]}"}
-
-
-def open_plain(path: str) -> BinaryIO:
-    """A regular file that is where it says: no link, neither the file nor a folder above it; no pipe or device."""
-    descriptor = os.open(path, PLAIN_FILE)
-    file = os.fdopen(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode) or os.path.realpath(path) != path:
-        file.close()
-        raise Unreadable("is not a plain file")
-    return file
 
 
 def _plain(part: Part) -> Part:
