@@ -35,9 +35,9 @@ def text_of(name: Any) -> str:
     if isinstance(name, float) and name.is_integer():
         return str(int(name))
     text = str(name)
-    if found := _WHOLE.fullmatch(text):
+    if "." in text and (found := _WHOLE.fullmatch(text)):
         return found[1]
-    if found := _TIME.fullmatch(text.removesuffix("Z")):
+    if ":" in text and (found := _TIME.fullmatch(text.removesuffix("Z"))):
         day, time, part = found.groups()
         return (day if time is None else f"{day} {time}{(part or '').rstrip('.')}") + "Z" * text.endswith("Z")
     return text
