@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from help.tasks import SMALL, a_task, at, use
 
 from fultr import FultrError
 from fultr.device.answer import REFUSAL, answer
-from fultr.device.ledger import read_history
+from fultr.device.ledger import Sent, read_history
 from fultr.device.mailbox import answer_message
 from fultr.device.sqlite import connect
 from fultr.device.summing import join_sum, reveal_sum
@@ -23,6 +24,7 @@ from fultr.federated.privacy.fixed_point import added
 from fultr.federated.privacy.masks import SumKey
 from fultr.federated.privacy.secure_sum import MISSING, Masked, shares_for, unmask
 from fultr.federated.sum_wire import (
+    INVITATION,
     Invitation,
     Question,
     invitation_bytes,
@@ -255,6 +257,50 @@ def test_strangers_are_refused(logs):
     assert isinstance(
         join_sum(logs[0], invitation_bytes(invited(task, attempt=4, signing=elsewhere)), SMALL, moved), bytes
     )
+
+
+def test_a_list_that_was_seen_counts_whatever_becomes_of_the_task(logs):
+    """A newer list takes a stolen key away: older ones are refused, also if the task with the newer one was."""
+
+    def asked(attempt, serial, signing=SIGNING, identity=IDENTITIES[0], policy=SMALL):
+        content = invitation_bytes(
+            invited(a_task(), attempt=attempt, listed=replace(LIST, serial=serial), signing=signing)
+        )
+        return join_sum(logs[0], content, policy, identity)
+
+    assert isinstance(asked(1, 4), bytes)
+    assert asked(2, 5, policy=replace(SMALL, answers_a_day=1)) == REFUSAL
+    assert reason(logs[0]).startswith("1 answers in 24 hours")
+    assert asked(3, 4) == REFUSAL
+    assert reason(logs[0]) == "enrolment: its serial number is 4, and 5 was seen before"
+    elsewhere = Ed25519PrivateKey.generate()
+    other = SumIdentity(KEYS[0], ReleaseKey("pilot", elsewhere.public_key().public_bytes_raw()))
+    assert isinstance(asked(4, 1, elsewhere, other), bytes)  # another federation has numbers of its own
+    assert asked(5, 4) == REFUSAL
+    assert reason(logs[0]) == "enrolment: its serial number is 4, and 5 was seen before"
+    assert isinstance(asked(6, 5), bytes)
+
+
+def test_a_shape_that_cannot_be_is_refused_like_any_nonsense(logs):
+    head = json.dumps({"arrays": [["x", "f4", [0, 16_000_000, 16_000_000, 16_000_000]]]}).encode()
+    nonsense = len(head).to_bytes(4, "big") + head
+    inner = invitation_bytes(replace(invited(a_task()), task=nonsense))
+    for content in (nonsense, INVITATION + nonsense, inner):
+        assert answer_message(logs[0], content, SMALL, 7, IDENTITIES[0])[0] == REFUSED
+        assert reason(logs[0]) == "its head is not one (ValueError)"
+
+
+def test_the_second_message_is_in_the_ledger_and_counts_as_no_answer(logs):
+    server = Server(logs, a_task())
+    for place in range(5):
+        server.invite(place)
+    assert isinstance(server.ask(0), bytes)
+    with closing(connect(logs[0], write=False)) as connection:
+        history = read_history(connection, at(0))
+    assert [entry.outcome for entry in history.entries] == ["answered", "revealed"]
+    assert history.entries[1].sent == (Sent("revealed", 5 * 32, 0.0),)
+    assert history.entries[1].reason == "sent for the secure sum of an answer: 5 shares or keys that take masks away"
+    assert history.answered == 1
 
 
 def test_the_owner_says_how_many_devices_a_sum_has(logs):

@@ -167,7 +167,8 @@ class Api:
             "latest": [asdict(one) for one in log.latest(_LISTED)],
             "answered": history.answered,
             "answered_today": history.answered_today,
-            "refused": sum(entry.outcome != "answered" for entry in history.entries) + history.earlier_refusals,
+            "refused": sum(entry.outcome in ("refused", "not a task") for entry in history.entries)
+            + history.earlier_refusals,
             "history": [_entry(entry) for entry in history.entries[: -_LISTED - 1 : -1]],
             "ranker": self._ranker(),
             "personal": self._personal(),

@@ -58,6 +58,7 @@ def answer(
     now: Moment | None = None,
     tell: Callable[[str], object] = lambda reason: None,
     admit: Callable[[sqlite3.Connection], str] | None = None,
+    first: Callable[[sqlite3.Connection], None] | None = None,
 ) -> Reply | Refusal:
     """A device's answer to a task, from the closed batches of its log.
 
@@ -72,10 +73,11 @@ def answer(
         tell: called with the reason of a refusal, for the owner.
         admit: called in the transaction that enters the answer, if it will leave in a secure sum: says so in words, or
             refuses it by a `FultrError`. None: it will leave in the clear.
+        first: called before that, in a transaction of its own: what it notes stays, whatever becomes of the task.
     """
     try:
         with closing(open_log(path)) as connection, clear_errors(Path(path)):
-            return _answer(connection, Path(path), task, policy, run, now or Moment.now(), tell, admit)
+            return _answer(connection, Path(path), task, policy, run, now or Moment.now(), tell, admit, first)
     except Exception as error:  # of any kind: a server must not learn of it
         tell(str(error) if isinstance(error, FultrError) else f"{type(error).__name__}: {error}")
         return REFUSAL
@@ -109,12 +111,16 @@ def _answer(
     now: Moment,
     tell: Callable[[str], object],
     admit: Callable[[sqlite3.Connection], str] | None,
+    first: Callable[[sqlite3.Connection], None] | None,
 ) -> Reply | Refusal:
     asked = Asked(run)
     outcome: Outcome = "not a task"
     try:
         check_said(task)
         asked, outcome = asked_by(task, run), "refused"
+        if first is not None:
+            with transaction(connection):
+                first(connection)
         shape = _shape(connection, path, task, policy)  # before anything that costs time
         outcome = "not a task"
         check_task(task)

@@ -24,7 +24,8 @@ from fultr.core.system import boot_id
 if TYPE_CHECKING:  # an application that logs has no use for it
     from fultr.device.policy import DevicePolicy
 
-Outcome = Literal["answered", "refused", "not a task"]
+Outcome = Literal["answered", "revealed", "refused", "not a task"]
+_REFUSED = "outcome IN ('refused', 'not a task')"
 _DAY = 86_400.0
 _KEPT = 10_000  # refusals that are listed one by one
 _DIGITS = 20  # of numbers that a server tells: any that fit 64 bits
@@ -90,7 +91,7 @@ class Entry:
 
     Attributes:
         time: by the device's clock, in seconds since 1970.
-        outcome: "answered", "refused" or "not a task".
+        outcome: "answered"; "revealed", the second message of a secure sum; "refused" or "not a task".
         reason: why not, in words that never leave the device.
         asked: what the task asked for.
         sent: what was sent. Nothing, though it was answered: the device stopped before the answer was complete.
@@ -195,7 +196,7 @@ def enter(connection: sqlite3.Connection, entry: Entry, ticks: float) -> int:
     asked = entry.asked
     number = connection.execute(
         "INSERT INTO ledger (ticks, time, outcome, reason, run, round, kinds, estimator, sent, impressions, clicks, "
-        "batch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, '[]', ?, ?, ?)",
+        "batch) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             ticks,
             entry.time,
@@ -205,13 +206,14 @@ def enter(connection: sqlite3.Connection, entry: Entry, ticks: float) -> int:
             str(asked.round)[:_DIGITS],
             ",".join(asked.kinds),
             asked.estimator,
+            json.dumps([[array.name, array.size, array.norm] for array in entry.sent]),
             entry.impressions,
             entry.clicks,
             entry.batch,
         ),
     ).lastrowid
     assert number is not None
-    if entry.outcome != "answered":
+    if entry.outcome in ("refused", "not a task"):
         _sum_up(connection)
     return number
 
@@ -223,11 +225,11 @@ def _one_line(reason: str) -> str:
 
 def _sum_up(connection: sqlite3.Connection) -> None:
     """Count the oldest refusals instead of listing them, if there are too many."""
-    listed = connection.execute("SELECT count(*) FROM ledger WHERE outcome != 'answered'").fetchone()[0]
+    listed = connection.execute(f"SELECT count(*) FROM ledger WHERE {_REFUSED}").fetchone()[0]
     if listed <= _KEPT:
         return
     gone = connection.execute(
-        "DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE outcome != 'answered' ORDER BY id LIMIT ?)",
+        f"DELETE FROM ledger WHERE id IN (SELECT id FROM ledger WHERE {_REFUSED} ORDER BY id LIMIT ?)",
         (listed - _KEPT,),
     ).rowcount
     connection.execute("UPDATE settings SET value = value + ? WHERE name = 'earlier refusals'", (gone,))

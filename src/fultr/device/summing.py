@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-from fultr.core.errors import FultrError
+from fultr.core.errors import FultrError, one_line
 from fultr.device.answer import REFUSAL, Refusal, answer, note_nonsense, open_log, refuse
-from fultr.device.ledger import Asked, Moment
+from fultr.device.ledger import Asked, Entry, Moment, Sent, enter, move_clock
 from fultr.device.policy import DevicePolicy
 from fultr.device.sqlite import clear_errors, transaction
 from fultr.federated.messages import Reply
@@ -26,6 +26,8 @@ from fultr.federated.sum_wire import Question, masked_bytes, read_invitation, re
 from fultr.federated.summing import layout_of
 from fultr.federated.wire import read_task
 from fultr.rankers.release import ReleaseKey
+
+_MOST_SIGNERS = 100  # keys of federations that a device has been enrolled with, the latest
 
 
 def join_sum(
@@ -52,17 +54,21 @@ def join_sum(
     try:
         invitation = read_invitation(content)
         task = read_task(invitation.task)
-    except FultrError as error:
+    except Exception as error:  # of any kind: whatever it is, it is no invitation
+        words = _words(error)
         with suppress(FultrError):  # of the log
-            note_nonsense(path, str(error), run=run, now=now)
-        tell(str(error))
+            note_nonsense(path, words, run=run, now=now)
+        tell(words)
         return REFUSAL
     begun: list[Session] = []
+    opened: list[Enrolment] = []
+
+    def pin(connection: sqlite3.Connection) -> None:
+        opened.append(open_enrolment(invitation.enrolment, identity.federation))
+        _pin(connection, identity.federation, opened[0], invitation.enrolment)
 
     def admit(connection: sqlite3.Connection) -> str:
-        enrolled = open_enrolment(invitation.enrolment, identity.federation)
-        _pin(connection, identity.federation, enrolled, invitation.enrolment)
-        session = invitation.session(task, enrolled)
+        session = invitation.session(task, opened[0])
         near = session.neighbourhood(session.place_of(identity.key.public))
         if (hidden := hidden_among(len(near))) < policy.least_summed:
             raise FultrError(
@@ -72,7 +78,7 @@ def join_sum(
         begun.append(session)
         return f"in a secure sum of {len(session.members)} devices"
 
-    reply = answer(path, task, policy, run=run, now=now, tell=tell, admit=admit)
+    reply = answer(path, task, policy, run=run, now=now, tell=tell, admit=admit, first=pin)
     if not isinstance(reply, Reply):
         return REFUSAL
     try:
@@ -80,7 +86,7 @@ def join_sum(
         with closing(open_log(path)) as connection, clear_errors(Path(path)):
             _keep(connection, begun[0], share)
     except Exception as error:  # of any kind: a server must not learn of it
-        tell(str(error) if isinstance(error, FultrError) else f"{type(error).__name__}: {error}")
+        tell(_words(error))
         return REFUSAL
     return masked_bytes(begun[0], masked)
 
@@ -106,31 +112,43 @@ def reveal_sum(
                     session, share = _kept(connection, question)
                     revealed = reveal(session, identity.key, share, question.survivors, question.shares)
                     _forget(connection, session)
-            except FultrError as error:
-                refuse(connection, now or Moment.now(), "refused", f"secure sum: {error}", Asked(run))
+                    _enter_revealed(connection, session, len(revealed), now or Moment.now(), run)
+            except Exception as error:
+                refuse(connection, now or Moment.now(), "refused", f"secure sum: {_words(error)}", Asked(run))
                 raise
     except Exception as error:  # of any kind: a server must not learn of it
-        tell(str(error) if isinstance(error, FultrError) else f"{type(error).__name__}: {error}")
+        tell(_words(error))
         return REFUSAL
     return revealed_bytes(session, revealed)
+
+
+def _words(error: Exception) -> str:
+    return one_line(str(error) if isinstance(error, FultrError) else f"{type(error).__name__}: {error}")
+
+
+def _enter_revealed(connection: sqlite3.Connection, session: Session, keys: int, now: Moment, run: int) -> None:
+    """Enter what is about to leave in the second message; it belongs to an answer, and is none of its own."""
+    why = f"sent for the secure sum of an answer: {keys} shares or keys that take masks away"
+    sent = (Sent("revealed", keys * KEY_BYTES, 0.0),)
+    enter(connection, Entry(now.time, "revealed", why, Asked(run, session.round), sent), move_clock(connection, now))
 
 
 def _pin(connection: sqlite3.Connection, federation: ReleaseKey, enrolled: Enrolment, signed: bytes) -> None:
     """Refuse a list that is older than one that was seen, or another of the same number; note a newer one.
 
-    It begins anew if the device's owner has enrolled it elsewhere, by another key of a federation.
+    Each key of a federation that the device's owner has enrolled it with has numbers of its own.
     """
-    stored = connection.execute("SELECT value FROM settings WHERE name = 'enrolment'").fetchone()[0]
-    signer, serial, digest = json.loads(stored)
-    if signer != federation.public.hex():
-        serial, digest = 0, ""
+    stored = json.loads(connection.execute("SELECT value FROM settings WHERE name = 'enrolment'").fetchone()[0])
+    seen = stored if isinstance(stored, dict) else {stored[0]: stored[1:]}  # of one key: as it was once written
+    signer = federation.public.hex()
+    serial, digest = seen.pop(signer, (0, ""))
     found = hashlib.sha256(signed).hexdigest()
     if enrolled.serial < serial:
         raise FultrError(f"enrolment: its serial number is {enrolled.serial}, and {serial} was seen before")
     if enrolled.serial == serial and found != digest:
         raise FultrError(f"enrolment: another list with the serial number {serial} was seen before")
-    seen = json.dumps([federation.public.hex(), enrolled.serial, found])
-    connection.execute("UPDATE settings SET value = ? WHERE name = 'enrolment'", (seen,))
+    latest = dict([*seen.items(), (signer, [enrolled.serial, found])][-_MOST_SIGNERS:])
+    connection.execute("UPDATE settings SET value = ? WHERE name = 'enrolment'", (json.dumps(latest),))
 
 
 def _begin(connection: sqlite3.Connection, session: Session) -> None:

@@ -144,7 +144,8 @@ def _compare(
 
 def _shape(lengths: list[object]) -> tuple[int, ...]:
     found = tuple(length for length in lengths if type(length) is int and 0 <= length <= MOST_BYTES)
-    if len(found) != len(lengths) or len(found) > _DIMENSIONS:
+    lengthy = _product(tuple(length for length in found if length)) > MOST_BYTES  # NumPy refuses that, empty or not
+    if len(found) != len(lengths) or len(found) > _DIMENSIONS or lengthy:
         raise ValueError
     return found
 

@@ -78,7 +78,7 @@ for (const name of ["personal", "exploration"]) {
 function entry(one) {
   const outcome = one.outcome === "answered"
     ? `Sent ${counted(one.numbers, "number")} (${one.asked.join(", ") || "nothing"}), round ${one.round}`
-    : `Nothing was sent: ${clean(one.reason)}`;
+    : one.outcome === "revealed" ? clean(one.reason) : `Nothing was sent: ${clean(one.reason)}`;
   const from = one.outcome === "answered" ? `${counted(one.clicks, "click")}` : "";
   return element("tr", {}, element("td", {}, exactly(one.time)), element("td", {}, outcome), element("td", {}, from));
 }
