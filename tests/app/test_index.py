@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
+from fultr.app.api import _is_program
 from fultr.app.background import Background
 from fultr.app.crawl import _spec, crawl
 from fultr.app.home import Home
@@ -331,3 +332,12 @@ def test_a_full_disk_is_said_and_costs_nothing(tmp_path):
         index.update()
         assert len(index.words) == sum(index.catalogue.counts().values()) == 40
         assert found(index, "word7x3999 ") == ["7.txt"]
+
+
+@pytest.mark.parametrize(
+    "ending", [".msi", ".lnk", ".COM", ".vbs", ".inetloc", ".pkg", ".flatpakref", ".exe", ".desktop"]
+)
+def test_what_any_system_starts_is_not_opened(tmp_path, ending):
+    (tmp_path / f"a{ending}").touch()
+    assert _is_program(str(tmp_path / f"a{ending}"))
+    assert not _is_program(str(tmp_path / "a.pdf"))

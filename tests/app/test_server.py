@@ -11,11 +11,12 @@ import httpx
 import pytest
 import uvicorn
 from help.app import finder_over
+from starlette.requests import Request
 
 from fultr.app.api import launch
 from fultr.app.background import Background
 from fultr.app.ranking import DISPLAYED, EXPLORATION
-from fultr.app.server import _STATIC, application
+from fultr.app.server import _STATIC, _Guard, application
 from fultr.app.visits import QUICK, Visits
 from fultr.core.errors import FultrError
 from fultr.device.personal import LEAST_QUERIES, PersonalLayer, extent_of, keep_layer
@@ -352,3 +353,9 @@ def test_programs_and_links_are_not_started(tmp_path):
     for name in ("link.txt", "none.txt"):
         with pytest.raises(FultrError, match="no longer there"):
             launch(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("path", ["", "x", "/\udc80", "/\udc80/x"])
+def test_a_path_that_is_none_gets_nothing(path):
+    guard, request = _Guard(None, TOKEN, 1), {"type": "http", "method": "GET", "headers": [], "path": path}
+    assert not guard._allowed(Request(request))

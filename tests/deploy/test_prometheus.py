@@ -46,6 +46,14 @@ def asked(folder: Path) -> Samples:
     }
 
 
+def test_another_host_gets_nothing(deployment):
+    with metrics.serving(deployment.folder, 0) as port:
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Host": f"evil.example:{port}"})
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(request, timeout=30)
+        urllib.request.urlopen(f"http://localhost:{port}/metrics", timeout=30).close()
+
+
 def test_a_past_federation_in_numbers(deployment):
     found = asked(deployment.folder)
     assert found["superlink_up",] == 0

@@ -85,3 +85,12 @@ def test_the_commands(tmp_path):
     assert np.array_equal(back.clicks, log.clicks[log.users == 1])
     done = fultr("device", "export", tmp_path / "devices" / "user-2.db", "--click-log")
     assert done.code == 2
+
+
+@pytest.mark.parametrize("name", ["log.tsv", "log.parquet"])
+def test_an_exported_click_log_is_its_owners_alone(tmp_path, name):
+    with DeviceLog.open(tmp_path / "device.db", features=["match"]) as log:
+        assert log.log_click(log.log_impression("pizza", [[1.0], [0.5]]), rank=2)
+    done = fultr("device", "export", tmp_path / "device.db", "--click-log", "--out", tmp_path / name)
+    assert done.code == 0
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600

@@ -134,8 +134,11 @@ def test_a_policy_may_insist_on_noise(used):
     noisy = replace(SMALL, least_noise=3.0)
     assert answer(used, a_task(), noisy) == REFUSAL
     assert answer(used, private_task(), noisy) == REFUSAL
-    assert entries(used)[-1].reason == "privacy: the task's noise multiplier is 2, and 3 the least"
-    assert isinstance(answer(used, private_task(noise_multiplier=3.0), noisy), Reply)
+    assert entries(used)[-1].reason == "privacy: devices add noise of multiplier 0, and 3 is the least"
+    assert answer(used, private_task(noise_multiplier=3.0), noisy) == REFUSAL  # the server may add it, or not
+    for multiplier, answers in ((2.0, False), (3.0, True)):
+        task = private_task(privacy="distributed", secure_sums=True, noise_multiplier=multiplier)
+        assert isinstance(answer(used, task, noisy, admit=lambda connection: "in a sum"), Reply) == answers
 
 
 @pytest.mark.parametrize(

@@ -309,13 +309,14 @@ def launch(path: str) -> None:
 
 
 _PROGRAMS = frozenset(
-    """.app .appimage .bat .cmd .command .desktop .exe .jar .jnlp .scpt .terminal .tool .url .webloc
-    .workflow""".split()  # noqa: SIM905
+    """.action .app .appimage .appinstaller .appref-ms .appx .bat .cmd .com .command .cpl .deb .desktop .dmg .exe
+    .fileloc .flatpak .flatpakref .flatpakrepo .gadget .hta .inetloc .inf .jar .jnlp .lnk .mpkg .msc .msi .msix
+    .msp .mst .pif .pkg .ps1 .pyw .pyz .reg .rpm .run .scf .scpt .scptd .scr .sct .settingcontent-ms .snap
+    .terminal .tool .url .vb .vbe .vbs .webloc .website .workflow .ws .wsc .wsf .wsh .xll""".split()  # noqa: SIM905
 )
-_PROGRAMS_OF_WINDOWS = frozenset(
-    """.com .cpl .hta .inf .jar .js .jse .lnk .msc .msi .msp .pif .ps1 .py .pyw .pyz .reg .scf .scr .sct .url .vb .vbe
-    .vbs .website .ws .wsc .wsf .wsh .xll .settingcontent-ms""".split()  # noqa: SIM905
-)
+"""What some system starts, or installs, or follows elsewhere: a file can have come from another one."""
+
+_PROGRAMS_OF_WINDOWS = frozenset((".js", ".jse", ".py"))  # text elsewhere
 
 
 def _is_program(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from dataclasses import asdict
@@ -269,7 +270,11 @@ def export(log: Path, out: Path | None, click_log: bool) -> None:
             from fultr.device.conversion import click_log_of
 
             found = click_log_of(opened)
-            write_click_log(found, out)
+            before = os.umask(0o077)  # what a user clicked is for nobody else on the device
+            try:
+                write_click_log(found, out)
+            finally:
+                os.umask(before)
             count = found.impressions
         else:
             count = opened.export(sys.stdout if out is None else out)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fultr.core.errors import FultrError
 from fultr.deploy.control import Run, connected_nodes, control, list_runs
@@ -210,6 +210,19 @@ def _counters(name: str, help_: str, labels: list[str], counts: Counter[tuple[st
     return family
 
 
+def _for_this_host(app: Any, port: int) -> Any:
+    """Answers only under this machine's own names: a page elsewhere could have made a name of its own point here."""
+    hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+
+    def checked(environ: dict[str, Any], start_response: Any) -> Any:
+        if environ.get("HTTP_HOST", "") not in hosts:
+            start_response("404 Not Found", [("Content-Type", "text/plain")])
+            return [b"Not Found\n"]
+        return app(environ, start_response)
+
+    return checked
+
+
 @contextmanager
 def serving(folder: Path, port: int) -> Iterator[int]:
     """Serve a federation's metrics on 127.0.0.1 during the block; yields the port.
@@ -231,8 +244,10 @@ def serving(folder: Path, port: int) -> Iterator[int]:
         server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as error:
         raise FultrError(f"--port: cannot listen on 127.0.0.1:{port}: {error.strerror or error}") from None
+    given = int(server.server_address[1])
+    server.set_app(_for_this_host(server.get_app(), given))
     try:
-        yield int(server.server_address[1])
+        yield given
     finally:
         server.shutdown()
         server.server_close()

@@ -198,9 +198,12 @@ def _check_willing(asked: Asked, task: Task, policy: DevicePolicy) -> None:
     smallest = least_divisor(task.algorithm)
     if smallest < policy.least_propensity:
         raise FultrError(f"propensity: {smallest:g} may occur, and {policy.least_propensity:g} is the least")
-    noise = 0.0 if task.algorithm.privacy is None else noise_of(task.algorithm.privacy)
+    privacy = task.algorithm.privacy
+    noise = (
+        noise_of(privacy) if privacy is not None and least_survivors(privacy) else 0.0
+    )  # what devices add themselves
     if noise < policy.least_noise:
-        raise FultrError(f"privacy: the task's noise multiplier is {noise:g}, and {policy.least_noise:g} the least")
+        raise FultrError(f"privacy: devices add noise of multiplier {noise:g}, and {policy.least_noise:g} is the least")
 
 
 def _shape(connection: sqlite3.Connection, path: Path, task: Task, policy: DevicePolicy) -> Shape:

@@ -56,7 +56,7 @@ class DevicePolicy:
     participations: int = setting(2000, "Answers to one run, at most; with privacy, to one training.", least=0)
     rounds_apart: int = setting(0, "Rounds from one answer to a run to the next, at least.", least=0)
     least_noise: float = setting(
-        0.0, "Noise multiplier of the tasks that it answers, at least; 0: also those without privacy.", least=0
+        0.0, "Noise multiplier that devices themselves add, at least; 0: also tasks without noise of theirs.", least=0
     )
     displayed: int = setting(0, "Ranks that count, K; 0: those of the longest list in the log.", least=0, most=1000)
 
