@@ -118,15 +118,12 @@ def test_means_over_many_logs_are_the_truth(estimator):
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_intervals_cover_as_often_as_they_say_and_answers_are_right(estimator):
-    """200 logs: 88% to 98% of nominal 95% intervals cover, and the poor ranker is never called better.
-
-    Of 800 logs of as few users, the intervals of 92% cover: 88% is two standard errors below.
-    """
+    """600 logs: 90% to 98% of nominal 95% intervals cover, and the poor ranker is never called better."""
     rng = np.random.default_rng(5)
     value, expected = [], truth(GOOD, "dcg", per_relevant=estimator == "self-normalised")
     gap = truth(GOOD, "dcg") - truth(POOR, "dcg")
     gaps, answers, nulls = [], [], []
-    for _ in range(200):
+    for _ in range(600):
         log = simulated(rng, users=60)
         rankers = {"good": scores(log, GOOD), "poor": scores(log, POOR), "same": scores(log, 3 * GOOD)}
         found = evaluate_from_clicks(log, rankers, EXAMINATION, estimator=estimator, draws=200)
@@ -136,10 +133,10 @@ def test_intervals_cover_as_often_as_they_say_and_answers_are_right(estimator):
         gaps.append(compared.low <= gap <= compared.high)
         answers.append(compared.answer)
         nulls.append(found.better("good", "same").answer)
-    assert 0.88 <= np.mean(value) <= 0.98
+    assert 0.90 <= np.mean(value) <= 0.98
     if estimator != "self-normalised":  # whose difference is per relevant document
         assert 0.90 <= np.mean(gaps) <= 0.98
-    assert answers.count("yes") > 150
+    assert answers.count("yes") > 450
     assert answers.count("no") == 0
     assert set(nulls) == {"inconclusive"}
 

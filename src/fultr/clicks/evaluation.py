@@ -118,7 +118,7 @@ def evaluate_from_clicks(
     else:
         drawn = _draw_anew(log, places, worth, examined.draws, metric, estimator, cutoff, clip, unit, units, seed)
     names = ("displayed", *rankers)
-    values = tuple(Value(n, float(m), *interval_of(d)) for n, m, d in zip(names, means, drawn.T, strict=True))
+    values = tuple(Value(n, float(m), *interval_of(d, units)) for n, m, d in zip(names, means, drawn.T, strict=True))
     counted = effective(clicks, weights[:-1])
     unseen = (0.0, *(_unseen(log, each) for each in scores[1:] if each is not None))
     refusal = _refusal(clicks, examined, counted, units, over)
