@@ -120,7 +120,7 @@ def test_what_is_no_release_is_refused(data, message):
         ({"stable": {"name": "v0001-1f2ab9", "size": 0, "sha256": "0" * 64}}, "stable: size: expected a whole number"),
         (
             {"candidate": {"name": "v0001-1f2ab9", "size": MOST_VERSION_BYTES + 1, "sha256": "0" * 64}},
-            "candidate: size: expected a whole number, at least 1, at most 4,000,000",
+            "candidate: size: expected a whole number, at least 1, at most 17,000,000",
         ),
         ({"stable": {"name": "v0001-1f2ab9", "size": 2, "sha256": "0" * 63}}, "stable: sha256: expected a digest"),
         ({"stable": {"name": "v0001-1f2ab9", "size": 2, "sha256": "0" * 64, "x": 1}}, 'stable: "x" is unknown'),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FORMAT = "fultr release 1"
 RELEASE_FILE = "release.json"  # beside it, versions/NAME.json
 MOST_RELEASE_BYTES = 64_000
-MOST_VERSION_BYTES = 4_000_000
+MOST_VERSION_BYTES = 17_000_000  # some million weights in decimal, as much as a node reads of an answer
 ACTIONS = ("publish", "rollout", "promote", "rollback")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MOST_WHY = 500
