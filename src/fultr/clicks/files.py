@@ -60,7 +60,7 @@ class LogFile:
     ...     file = Path(folder) / "log.csv"
     ...     _ = file.write_text("query,rank,click,age\ncats,1,0,7\n")
     ...     opened = LogFile(file)
-    >>> opened.columns(), read_click_log(opened, features=["age"]).impressions
+    ...     opened.columns(), read_click_log(opened, features=["age"]).impressions
     (('query', 'rank', 'click', 'age'), 1)
     """
 
