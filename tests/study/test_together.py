@@ -111,9 +111,9 @@ def test_cohorts_of_several_blocks(data):
 
 def test_a_run_that_is_refused_alone_is_refused_beside_others(data):
     harvested = RUN.but({"policies": 1, "propensity": "harvested"})
-    with pytest.raises(FultrError, match="a single deterministic logging policy"):
+    with pytest.raises(FultrError, match="a single logging policy shows each at one"):
         all_of([harvested], data)
-    with pytest.raises(FultrError, match="a single deterministic logging policy"):
+    with pytest.raises(FultrError, match="a single logging policy shows each at one"):
         all_of([RUN.but({"policies": 1}), harvested], data)
 
 

@@ -294,7 +294,7 @@ def _one_round(devices: Devices, state: _State, tell: Callable[[Event], object],
             round(time.monotonic() - asked, 3),
             answers.why,
         )
-        spent.update(answers.accepted)
+        spent.update(answers.accepted, answers.silent)
         liars.update(answers.liars)
         append(state.folder / "attempts.jsonl", failed)
         for event in failed.events():
@@ -341,8 +341,8 @@ def _cohort(
 ) -> list[int]:
     """The devices that are asked in the next round, once enough are connected; another cohort in each attempt.
 
-    With privacy, those that answered an attempt which came to nothing have spent their part in the round. Whoever lied
-    in one is not asked in the next.
+    With privacy, those that answered an attempt which came to nothing have spent their part in the round, and so may
+    those whose answer was lost have. Whoever lied in one is not asked in the next.
     """
     settings, t = state.settings, state.done
     there = [client for client in _connected(devices, settings, tell) if client not in liars]

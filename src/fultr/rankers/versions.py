@@ -160,7 +160,7 @@ class Versions:
         names = self.list()
         if not names:
             missing = "" if Path(self.folder).is_dir() else ": there is no such folder"
-            raise FultrError(f"{self.folder}: expected a folder of versions of a ranker, found none{missing}")
+            raise FultrError(f"{self.folder}: expected a folder of versions, found none{missing}")
         if name == "latest":
             return names[-1]
         found = [n for n in names if name in (n, n.partition("-")[0])]
