@@ -199,9 +199,8 @@ def _check_willing(asked: Asked, task: Task, policy: DevicePolicy) -> None:
     if smallest < policy.least_propensity:
         raise FultrError(f"propensity: {smallest:g} may occur, and {policy.least_propensity:g} is the least")
     privacy = task.algorithm.privacy
-    noise = (
-        noise_of(privacy) if privacy is not None and least_survivors(privacy) else 0.0
-    )  # what devices add themselves
+    added = privacy is not None and privacy.mode == "distributed"  # by devices themselves
+    noise = noise_of(privacy) if privacy is not None and added else 0.0
     if noise < policy.least_noise:
         raise FultrError(f"privacy: devices add noise of multiplier {noise:g}, and {policy.least_noise:g} is the least")
 
